@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.record.reading import mapping, read_object, real, sequence
-from harness.campaign.ledgers import Try
-from harness.campaign.loop import LOG
+from harness.campaign.loop import LOG, Try
 from harness.real_systems import CLEAN_RUNS, EXAMPLES, FINDINGS, CleanRun, KnownFinding
 from nemesis.kinds import KINDS
 

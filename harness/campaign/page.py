@@ -29,8 +29,7 @@ from checkers.record.reading import read_objects
 from harness.campaign.loop import AS_EXPECTED, FOUND, CampaignLog, Ended, Plan, title, what
 from harness.lake.past import BACK_AFTER, PastRun, Standing, SymptomStatus, Test, canary_age, name_of, streaks
 from harness.plain_words import plural
-from harness.report.environment import environment, template_text
-from harness.report.junit import JunitCase, junit_xml
+from harness.report.environment import JunitCase, environment, junit_xml, template_text
 from harness.spec import Spec
 from harness.started import program
 

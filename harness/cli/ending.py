@@ -24,7 +24,7 @@ from checkers.sealing.manifest import SignedBy
 from harness.plain_words import as_typed
 from harness.started import program
 from harness.story.findings import cause_of, findings
-from harness.story.next_steps import NextStep, next_steps, shortfalls
+from harness.story.headline import NextStep, next_steps, shortfalls
 from harness.terminal.progress import width_of, wrapped
 
 if TYPE_CHECKING:

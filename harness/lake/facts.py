@@ -24,13 +24,14 @@ from checkers.record.outcome import RunOutcome, SeenLeader
 from checkers.record.reading import TEST, RunRecord, number, real
 from checkers.sealing.tables import dicts, history_tables
 from harness.lake import tables
-from harness.story.causes import Leadership, leadership_of
 from harness.story.findings import (
     LEADER,
     OTHERS,
+    Leadership,
     ReportedViolation,
     ViolationSymptom,
     findings,
+    leadership_of,
     symptom_of,
     violation_count,
     violations_by_cause,

@@ -17,10 +17,10 @@ from checkers.base.verdict import Validity, combine
 from checkers.record.outcome import RunOutcome
 from harness import plain_words as words
 from harness.report import run_data
+from harness.report import violation_views as witness
 from harness.report.environment import STYLES, environment, json_block, script_hash, template_text
 from harness.report.judged_file import JudgedFile
 from harness.report.run_data import ReportData
-from harness.report.witness import violation_views as witness
 from harness.story.findings import violations_by_cause
 
 _SCRIPTS = ("scripts/page.js", "scripts/proof.js", "scripts/check.js")

@@ -33,7 +33,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.sealing.history_rows import Row, read_rows
 from harness.plain_words import listed, natural
 from harness.report.run_data import OperationColumns, ReportData, load
-from harness.story.causes import LossCause, cause_of_loss
+from harness.story.findings import LossCause, cause_of_loss
 
 PUT_BY: Mapping[str, str] = {"set": "add", "append-log": "append", "queue": "enqueue", "at-least-once-queue": "enqueue"}
 """Checker -> the function that adds an element."""

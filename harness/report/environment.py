@@ -3,6 +3,8 @@
 Text of a run is hostile until proven otherwise.  There are three defences.  Jinja escapes every value.  The JSON block
 has `<`, `>` and `&` written as \\u escapes, so that no value can close it.  A content security policy allows exactly
 one script, by its hash, and no request at all.
+
+The results for a CI system, as JUnit's XML, are made of a template as well.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -79,3 +83,25 @@ def script_hash(script: str) -> str:
 def template_text(name: str) -> str:
     """Return a style sheet or script of the templates, unchanged."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class JunitCase:
+    """outcome: failure, error or skipped, with its kind, message and text; "" if it passed."""
+
+    classname: str
+    name: str
+    output: str
+    seconds: float = 0.0
+    outcome: str = ""
+    kind: str = ""
+    message: str = ""
+    text: str = ""
+
+
+def junit_xml(
+    name: str, cases: Sequence[JunitCase], facts: Mapping[str, object] = {}, output: str = "", started: str = ""
+) -> str:
+    """Return one suite as JUnit's XML."""
+    template = environment().get_template("junit.xml.j2")
+    return template.render(name=name, cases=cases, facts=facts, output=output, started=started)

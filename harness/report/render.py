@@ -1,4 +1,10 @@
-"""Makes `report.html` from a run folder: one self-contained file that never uses the network."""
+"""Makes `report.html` from a run folder: one self-contained file that never uses the network.
+
+And `junit.xml` for a CI system, with a test case per checker.  Invalid is a failure, unknown an error (a run that
+proved nothing must not turn a build green), not applicable is skipped.  A run may prove nothing although no checker
+shows that: the harness failed, a planted bug was not found, or nothing was judged.  Such a run has an additional test
+case, which is an error.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from checkers.base.results import Criterion, RunVerdict
+from checkers.base.results import CheckerResult, Criterion, RunVerdict
 from checkers.base.verdict import Validity
 from checkers.catalog import OF_CLIENTS
 from checkers.record.journal import JOURNAL
@@ -19,15 +25,15 @@ from checkers.record.reading import sequence
 from harness import plain_words as words
 from harness.lake.past import standing_of_run
 from harness.plain_words import shorten
+from harness.report import divergence, roles
+from harness.report import environment as pages
 from harness.report import fault_views as faults
-from harness.report import junit, roles
 from harness.report import timeline_view as timeline
+from harness.report import violation_views as witness
 from harness.report.element_fates import NAMES, fates_of, lost_in_words
-from harness.report.environment import STYLES, environment, json_block, script_hash, template_text
 from harness.report.logs_around import around
 from harness.report.run_data import ReportData, load
-from harness.report.witness import divergence
-from harness.report.witness import violation_views as witness
+from harness.story import headline as headlines
 from harness.story.findings import (
     Finding,
     ReportedViolation,
@@ -38,14 +44,13 @@ from harness.story.findings import (
     seen_in_a_copy,
     title_of,
 )
-from harness.story.headline import first_step, headline, how_many, in_all, notes, planted
 from harness.story.kinds import LOOK_AT, LOOK_AT_LOSSES, LOOK_AT_READS, LOOK_AT_TRANSACTIONS, Stage, kind_of
-from harness.story.next_steps import YES_OR_NO, figure, next_steps, shortfalls
 
 _PARTS = ("page", "core", "lanes", "nodes", "operations", "controls", "details", "logs", "proof", "start")
 SCRIPTS = tuple(f"scripts/{part}.js" for part in _PARTS)
 RAW_FILES = ("test.json", "results.json", JOURNAL, "history.parquet", "history.arrows", "trace", "nodes", "junit.xml")
-
+THE_RUN = "the run itself"
+"""Name of the test case that belongs to no checker."""
 
 _LATER_NS = 100_000_000
 """Nanoseconds from which two times are named separately."""
@@ -57,7 +62,7 @@ def render(run_folder: Path) -> Path:
     The page names missing files of the folder.  Raises FileNotFoundError if there is no such folder.
     """
     data = load(run_folder)
-    junit.write(data, run_folder / "junit.xml")
+    write_junit(data, run_folder / "junit.xml")
     page = run_folder / "report.html"
     page.write_text(_page(data), encoding="utf-8", errors="replace")
     return page
@@ -65,8 +70,8 @@ def render(run_folder: Path) -> Path:
 
 def prewarm() -> None:
     """Compile functions needed for rendering, while the test still runs."""
-    for name in environment().list_templates(extensions=["j2"]):
-        environment().get_template(name)
+    for name in pages.environment().list_templates(extensions=["j2"]):
+        pages.environment().get_template(name)
 
 
 HERO_MOST = 4
@@ -101,27 +106,27 @@ def _page(data: ReportData) -> str:
     here = words.as_typed(data.folder.resolve())
     standing = standing_of_run(data.folder.resolve()) if found else None
     seen, valid = (standing[0].seen(), standing[1]) if standing is not None else ("", "")
-    script = "(async () => {\n'use strict';\n" + "\n".join(template_text(name) for name in SCRIPTS) + "\n})();"
-    return environment().get_template("report.html.j2").render(
+    script = "(async () => {\n'use strict';\n" + "\n".join(pages.template_text(name) for name in SCRIPTS) + "\n})();"
+    return pages.environment().get_template("report.html.j2").render(
         data=data,
         verdict=verdict,
         head=head,
-        planted=planted(data.results, data.header),
+        planted=headlines.planted(data.results, data.header),
         story=data.results.finding,
-        notes=notes(data.results, data.outcome),
+        notes=headlines.notes(data.results, data.outcome),
         figures=figures(data),
         functions=data.results.statistics.functions,
         errors=data.results.statistics.errors,
         checkers=_checkers(data, found),
         timeline=lines,
-        payload=json_block(lines.data | {"steps": {f.number: f.steps for f in found}}),
+        payload=pages.json_block(lines.data | {"steps": {f.number: f.steps for f in found}}),
         findings=found,
         hero_most=HERO_MOST,
         groups=groups,
         has_timeline=True,
-        next_steps=next_steps(data.results, data.header, here, logs=bool(data.copies), valid=valid),
+        next_steps=headlines.next_steps(data.results, data.header, here, logs=bool(data.copies), valid=valid),
         seen=seen,
-        shortfalls=shortfalls(data.results, data.header, here),
+        shortfalls=headlines.shortfalls(data.results, data.header, here),
         logs=around(data, fault_views, shown.moment_ns, shown.violation.key, shown.violation) if shown else None,
         fates=fates,
         lost=lost_in_words(fates, data) if fates is not None else "",
@@ -135,9 +140,9 @@ def _page(data: ReportData) -> str:
         stopped=len(ends) - len(died),
         raw_files=[name for name in RAW_FILES if name == "junit.xml" or (data.folder / name).exists()],
         where=f"{data.folder.parent.name}/{data.folder.name}",
-        style=Markup("\n".join(template_text(name) for name in STYLES)),
+        style=Markup("\n".join(pages.template_text(name) for name in pages.STYLES)),
         script=Markup(script),
-        script_hash=script_hash(script),
+        script_hash=pages.script_hash(script),
     )  # fmt: skip
 
 
@@ -147,18 +152,18 @@ def _head(
     """Return the result of the run, with place and cause, and the sentences below.  A run that missed its planted bug,
     or in which the harness failed, is never shown in green.
     """
-    found, bug = witness.in_order(groups), planted(data.results, data.header)
+    found, bug = witness.in_order(groups), headlines.planted(data.results, data.header)
     missed = verdict == "valid" and ((bug is not None and not bug.found) or bool(data.results.failure))
     verdict = "unknown" if missed else verdict
-    title = headline(data.results, data.header)
+    title = headlines.headline(data.results, data.header)
     below: list[str] = []
     where = means = cause = clients = look_at = ""
     step = None
     if found:
         first, findings_of = found[0], findings(data.results)
-        more, lost = in_all(data.results), data.results.lost_elements
+        more, lost = headlines.in_all(data.results), data.results.lost_elements
         cause, step = _cause(data, found)
-        for part in (more, first_step(findings_of), lost):
+        for part in (more, headlines.first_step(findings_of), lost):
             title = title.removesuffix(part).strip()
         title = _IN_A_FILE.sub("", title)  # the location within the file is shown below
         beginning, rest = words.opening(title)
@@ -192,7 +197,7 @@ def _head(
         "title": title, "below": below, "mark": mark, "where": where, "cause": cause, "step": step, "means": means,
         "look_at": look_at,
         "clients": clients,
-        "counted": how_many(data.results), "checkers": len(data.results.invalid),
+        "counted": headlines.how_many(data.results), "checkers": len(data.results.invalid),
     }  # fmt: skip
 
 
@@ -210,7 +215,7 @@ def _cause(data: ReportData, found: Sequence[witness.FindingView]) -> tuple[str,
     first, findings_of = found[0], findings(data.results)
     if (behind := cause_of(findings_of)) is not None:
         step = next((view for view in found if view.summary == words.sentence(behind.lead.summary)), None)
-        cause = _IN_A_FILE.sub("", first_step(findings_of))
+        cause = _IN_A_FILE.sub("", headlines.first_step(findings_of))
         if step is not None and step.circumstances and abs(step.moment_ns - first.moment_ns) > _LATER_NS:
             cause = f"{cause} {words.sentence(words.upper_first(step.circumstances))}"
         alike = data.checkers[behind.lead.checker].violations_by_kind.get(behind.lead.kind, 1)
@@ -332,9 +337,45 @@ def _figure(criterion: Criterion, stopped: bool) -> RunFigure:
     """stopped: a violation ended the run early, so the shortfall is not its fault."""
     name, value, least = shorten(criterion.name or "?", 80), criterion.value, criterion.least
     demanded, met = criterion.demanded, criterion.met
-    yes_or_no = name in YES_OR_NO
-    plain = ("yes" if value else "no") if yes_or_no else figure(name, value)
+    yes_or_no = name in headlines.YES_OR_NO
+    plain = ("yes" if value else "no") if yes_or_no else headlines.figure(name, value)
     if stopped and name == RAN_TO_ITS_END:
         plain = "no, stopped early"
-    wanted = "" if yes_or_no or not least else f"{'' if demanded else 'should be '}at least {figure(name, least)}"
+    wanted = (
+        "" if yes_or_no or not least else f"{'' if demanded else 'should be '}at least {headlines.figure(name, least)}"
+    )
     return RunFigure(plain, name, wanted, shorten(criterion.words, _WORDS_MOST), met if demanded or not met else None)
+
+
+def write_junit(data: ReportData, path: Path) -> None:
+    """Write junit.xml for one judged run."""
+    header = data.header
+    test = (header.test if header is not None else "") or data.folder.parent.name
+    facts = {"run": data.folder.name, "seed": data.seed, "rerun": header and header.rerun, **data.spec}
+    cases = [_case(test, name, checker) for name, checker in {**data.checkers, **_of_the_run(data)}.items()]
+    name, started = f"{test} seed {'?' if data.seed is None else data.seed}", header.started_utc if header else ""
+    path.write_text(
+        pages.junit_xml(name, cases, facts, headlines.verdict_in_words(data.results, header), started), encoding="utf-8"
+    )
+
+
+def _of_the_run(data: ReportData) -> dict[str, CheckerResult]:
+    """Return a case for the run itself, if it did not pass and no checker's case shows that."""
+    passed = data.results.verdict is RunVerdict.VALID and not data.results.exit_code
+    if passed or any(c.verdict in (Validity.INVALID, Validity.UNKNOWN) for c in data.checkers.values()):
+        return {}
+    return {THE_RUN: CheckerResult(Validity.UNKNOWN, reason=headlines.verdict_in_words(data.results, data.header))}
+
+
+def _case(test: str, name: str, checker: CheckerResult) -> pages.JunitCase:
+    about = (test, name, f"{title_of(name, checker)}: {words.looked_at(checker.looked_at)}", checker.seconds)
+    match checker.verdict:
+        case Validity.INVALID:
+            summaries = [witness.summary for witness in checker.witness]
+            kind = next((witness.kind for witness in checker.witness), "violation")
+            return pages.JunitCase(*about, "failure", kind, (summaries or [checker.reason])[0], "\n".join(summaries))
+        case Validity.NOT_APPLICABLE:
+            return pages.JunitCase(*about, "skipped", message=checker.reason)
+        case Validity.UNKNOWN:
+            return pages.JunitCase(*about, "error", "unknown", checker.reason or "no verdict")
+    return pages.JunitCase(*about)

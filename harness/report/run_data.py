@@ -33,7 +33,7 @@ from checkers.record.outcome import RunOutcome
 from checkers.record.reading import TEST, RunRecord, sequence
 from checkers.sealing.history_rows import paired_rows
 from harness.plain_words import natural
-from harness.story.causes import Leadership, leadership_of
+from harness.story.findings import Leadership, leadership_of
 
 NS = 1_000_000_000
 _T = TypeVar("_T")

@@ -21,7 +21,7 @@ from harness.report.element_fates import ElementFates
 from harness.report.fault_views import FaultView
 from harness.report.roles import DEAD, Deposed, RoleSegment, elections, epochs_without_leader, watermarks
 from harness.report.run_data import OperationColumns, ReportData
-from harness.report.witness.violation_views import FindingView
+from harness.report.violation_views import FindingView
 from harness.spec import CLIENT_NODES
 
 MAX_OPERATIONS = 120_000

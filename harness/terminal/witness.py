@@ -46,8 +46,7 @@ from checkers.base.verdict import Witness
 from checkers.record.reading import number
 from harness.plain_words import checksum_words, natural, shorten
 from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, say, value
-from harness.story.story import RowTable, Story, message_tables, odd_entries, row_tables
-from harness.story.transactions import Edge, Transaction
+from harness.story.story import Edge, RowTable, Story, Transaction, message_tables, odd_entries, row_tables
 
 MOST_OPERATIONS = 40
 MOST_ROWS = 24

@@ -4,6 +4,17 @@ Half of the processes follow: they send requests to the leader of the highest ep
 they know until it refuses them, because otherwise no process would use a deposed leader.  A process that follows learns
 of a leader at once, which no real client does; so clients need not look for it, and no verdict depends on the chosen
 server.
+
+Operations are (function, key, value), and their answers:
+
+    ("read", key, None)      -> ("ok", what the object holds)
+    ("write", key, value)    -> ("ok", None)
+    ("voters", "", change)   -> ("ok", None), of an operator
+    ("topics", "", request)  -> ("ok", None), of an administrator
+    ("registry", "", request) -> ("ok", None), of an administrator or a broker
+    either                   -> ("refused", None): certainly nothing was written; ("unknown", None)
+
+A register holds a number or None, a list a tuple of numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 from checkers.base.history import Type
 from harness.campaign.swarm.scenario import CLIENTS, Scenario
-from harness.campaign.swarm.voter import CALLS_PORT, OK, REFUSED, Operation, Value
 from harness.campaign.swarm.watch_calls import EPOCH, OFFSET, NumberAnswered
 from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.loop import Process, SimulatedLoop
@@ -23,6 +33,18 @@ from simulation.network import SimulatedNetwork
 
 if TYPE_CHECKING:
     from harness.campaign.swarm.node_voter import NodeVoter
+
+PORT = 9093
+"""Port of requests as bytes, if there are any."""
+CALLS_PORT = 1
+"""Port of requests as objects."""
+OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
+Operation = tuple[str, str, int | None]
+Value = int | None | tuple[int, ...]
+Position = tuple[int, int]
+"""(offset of a batch, number of the record in it): position of a change in the committed log."""
+Change = tuple[Position, str, str | None]
+"""(position, key, written value)."""
 
 BACKOFF_S = 0.05
 
@@ -196,3 +218,8 @@ class StormClient:
             name = best.name if best is not None else self._random.choice(self._names)
             if name != self._target:
                 self._leave(name)
+
+
+def elements(text: str | None) -> tuple[int, ...] | None:
+    """Return the elements of a list in a record; None for no list."""
+    return None if text is None else tuple(int(member.partition(":")[0]) for member in text.split(",") if member)

@@ -38,10 +38,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from harness.campaign.swarm import operators
-from harness.campaign.swarm.clients import Asked, History
+from harness.campaign.swarm.clients import Asked, Change, History, Position, Value, elements
 from harness.campaign.swarm.operators import PARTITIONS_MAX, PRODUCER_IDS, RegistryRequest, TopicRequest
 from harness.campaign.swarm.scenario import Scenario
-from harness.campaign.swarm.voter import Change, Position, Value, elements
 from harness.campaign.swarm.watch import Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_calls import overtaken, wrong_numbers

@@ -1,4 +1,5 @@
-"""The whole node of KRaft as a voter of a swarm: disk, log, core, state machine, controller, and broker.
+"""The whole node of KRaft as a voter of a swarm: disk, log, core, state machine, controller, and broker; with its lanes
+to the others, its trace and its clock.  It answers requests of other voters over direct calls, and those of clients.
 
 End of the log on a simulated disk if power is lost now: by the disk's fsynced bytes, not by the server's reports.
 """
@@ -17,25 +18,13 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from harness.campaign.swarm.acts import damage_file
+from harness.campaign.swarm.clients import CALLS_PORT, OK, PORT, REFUSED, UNKNOWN, Change, Value, elements
 from harness.campaign.swarm.operators import READ_SETTINGS, new_topic, settings_in
 from harness.campaign.swarm.scenario import SNAPSHOT_INTERVAL_S, Scenario
-from harness.campaign.swarm.voter import (
-    CALLS_PORT,
-    OK,
-    PORT,
-    REFUSED,
-    UNKNOWN,
-    Change,
-    DriftingClock,
-    Lanes,
-    Value,
-    WatchedTrace,
-    elements,
-    initial_voters,
-)
-from harness.campaign.swarm.watch import Watch
+from harness.campaign.swarm.watch import Watch, WatchedRow
 from harness.campaign.swarm.watch_brokers import CommittedBatch
 from harness.campaign.swarm.watch_voters import key_of
+from simulation.calls import Lane, LaneTimes, NoAnswer
 from simulation.disk import VolatileDisk
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
@@ -54,15 +43,21 @@ from system_under_test.kraft.node.assembly import CannotStart, assemble, assembl
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN, clean_epoch
 from system_under_test.kraft.node.node import QuorumNode
 from system_under_test.kraft.node.parts import VotersInLog
-from system_under_test.kraft.node.trace import FILE_NAME
-from system_under_test.kraft.ports import Ports
+from system_under_test.kraft.node.trace import FILE_NAME, Trace
+from system_under_test.kraft.ports import Ports, Timer
 from system_under_test.kraft.raft.changes import VoterChange
 from system_under_test.kraft.raft.decisions import id_of_new_disk
-from system_under_test.kraft.raft.messages import FetchRequest, FetchSnapshotRequest, RaftRequest, ReplicaKey
+from system_under_test.kraft.raft.messages import (
+    FetchRequest,
+    FetchSnapshotRequest,
+    RaftRequest,
+    RaftResponse,
+    ReplicaKey,
+)
 from system_under_test.kraft.raft.replication import WAIT_MAX_S
-from system_under_test.kraft.raft.voters import VoterHistory, VoterSet
+from system_under_test.kraft.raft.voters import VoterEndpoint, VoterEntry, VoterHistory, VoterSet, voter_set
 from system_under_test.kraft.records.metadata import TOPIC_RESOURCE, ConfigRecord, Record, decode
-from system_under_test.kraft.simulated import HANDLER_CPU_S, MachineTrace
+from system_under_test.kraft.simulated import HANDLER_CPU_S, MachineClock, MachineTrace
 from system_under_test.kraft.subject import KraftBrokers
 from system_under_test.kraft.wire.channel import SocketNetwork
 from system_under_test.kraft.wire.quorum_service import LostLeadership
@@ -75,6 +70,68 @@ OF_CALLS = 1 << 40
 """Added to the number of a connection that carries calls: those of brokers carry bytes, and are counted apart.  With
 equal numbers, a node would drop the Fetch that waits on one connection when the other is closed.
 """
+
+
+def initial_voters(scenario: Scenario) -> VoterSet:
+    """Return the initial voters of the cluster, each with its first disk."""
+    names = [f"n{number}" for number in range(1, scenario.nodes + 1)]
+    keys = [ReplicaKey(n, derived_uuid("directory", scenario.seed, name)) for n, name in enumerate(names, 1)]
+    endpoints = [(VoterEndpoint("CONTROLLER", name, PORT),) for name in names]
+    return voter_set(map(VoterEntry, keys, endpoints))
+
+
+class Lanes:
+    """`ports.Calls` of one voter: as in `wire.channel`, one lane to each peer for fetches and one for all other
+    requests.
+    """
+
+    def __init__(self, network: SimulatedNetwork, me: int, servers: int) -> None:
+        self._lanes = {
+            (peer, fetches): Lane(network, f"n{peer}", CALLS_PORT, LaneTimes(2.0, backoff_s=0.02))
+            for peer in range(1, servers + 1)
+            if peer != me
+            for fetches in (True, False)
+        }
+
+    def call(self, peer: int, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> None:
+        lane = self._lanes[peer, type(request) is FetchRequest]
+        lane.call(request, lambda answer: answered(None if type(answer) is NoAnswer else answer))
+
+
+LOG_BEGINS_ANEW = frozenset({"start", "truncate", "snapshot"})
+
+
+class WatchedTrace(Trace):
+    """Trace whose rows go to the watch at once, and nowhere else."""
+
+    def __init__(self, voter: NodeVoter) -> None:
+        super().__init__(lambda line: None, lambda: 0, 0, voter.lives - 1)
+        self._voter = voter
+        self._process = voter.machine.process
+
+    def row(self, event: str, epoch: int, **columns: Any) -> None:
+        if self._voter.machine.process is self._process:  # otherwise the voter was killed during the effect
+            if event in LOG_BEGINS_ANEW:
+                self._voter.log_began_anew()
+            self._voter.watch.row(self._voter, WatchedRow(event, epoch, **columns))
+
+
+class DriftingClock(MachineClock):
+    """`ports.Clock` of a machine whose monotonic clock runs `rate` times as fast."""
+
+    def __init__(self, machine: Machine, rate: float) -> None:
+        super().__init__(machine)
+        self._rate = rate
+
+    def now(self) -> float:
+        return self._loop.time() * self._rate
+
+    def now_ns(self) -> int:
+        return round(self.now() * 1e9)
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
+        # Rounding must not fire a timer before `now() == when`: the node would re-arm it forever.
+        return self._loop.call_at(when / self._rate + 1e-9, callback)
 
 
 class NodeVoter:

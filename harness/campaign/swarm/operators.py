@@ -41,9 +41,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from checkers.base.history import Type
-from harness.campaign.swarm.clients import History, Outside
+from harness.campaign.swarm.clients import OK, PORT, REFUSED, History, Outside
 from harness.campaign.swarm.scenario import ANOTHER_CLUSTER, StormCard
-from harness.campaign.swarm.voter import OK, PORT, REFUSED
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_calls import PRODUCER_ID, SETTING, SETTING_SEEN, NumberAnswered
 from harness.campaign.swarm.watch_voters import VoterSets

@@ -27,12 +27,11 @@ from typing import Any
 
 from checkers.base.history import Type
 from harness.campaign.swarm.acts import DO, OF_THE_LIVING, ArmedCard, mend
-from harness.campaign.swarm.clients import Asked, History, Outside, StormClient
+from harness.campaign.swarm.clients import Asked, Change, History, Operation, Outside, StormClient
 from harness.campaign.swarm.judging import CALM_S, LOOK_S, AfterStorm, judge
 from harness.campaign.swarm.node_voter import NodeVoter
 from harness.campaign.swarm.operators import Administrators, Operators
 from harness.campaign.swarm.scenario import CLIENTS, PROBES, Scenario, StormCard
-from harness.campaign.swarm.voter import Change, Operation
 from harness.campaign.swarm.watch import Watch
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.watch_voters import VoterSets

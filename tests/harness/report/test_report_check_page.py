@@ -14,8 +14,8 @@ from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.by_hand.judge_file import Ask, judge_as
 from harness.report.check_page import FINDINGS_MOST, render_check
+from harness.report.divergence import KEY_SHOWN_MOST, Cycle, cycle_of
 from harness.report.judged_file import JudgedFile
-from harness.report.witness.divergence import KEY_SHOWN_MOST, Cycle, cycle_of
 from harness.story.story import Story
 from tests.support.records_of_runs import witness_in
 

@@ -25,9 +25,9 @@ from checkers.base.history import NEMESIS, Event, Type
 from checkers.base.results import NO_RESULTS
 from checkers.record.outcome import RunOutcome
 from harness.report import run_data
+from harness.report.divergence import reach
 from harness.report.run_data import NEVER, OperationColumns, ReportData, none
 from harness.report.timeline_view import pack
-from harness.report.witness.divergence import reach
 from harness.story.operations import FOREVER, SEARCHED_MOST, WindowOp, longest_order
 
 

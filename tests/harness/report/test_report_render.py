@@ -11,7 +11,6 @@ import time
 import xml.etree.ElementTree as ET
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,12 @@ import pytest
 from journals import edit_journal, recorded, write_journal
 from report_runs import build
 
-from checkers.catalog import CATALOG
 from checkers.record.faults import KEPT
 from harness.report import run_data as load_module
 from harness.report import timeline_view as timeline
-from harness.report.environment import STYLES, json_block, template_text, title_in_a_list
-from harness.report.render import figures, prewarm, render
+from harness.report.environment import STYLES, json_block, template_text
+from harness.report.render import prewarm, render
 from harness.report.run_data import load
-from tests.support.records_of_runs import results_in
 
 NASTY = "</script><img src=x onerror=alert(1)>\"'`&--><!-- \u2028\u202e ünïcode " + "x" * 3000
 
@@ -232,13 +229,6 @@ def test_the_timeline_says_what_it_leaves_open(tmp_path: Path, declares: dict[st
     assert words in page and page.count("are not drawn") == len(declares)
 
 
-def test_sections_stand_in_the_order_of_a_readers_questions(page_of: Callable[[str], str]) -> None:
-    html = page_of("several")
-    ids = ["verdict", "timeline", "findings", "next", "checkers", "exercised", "faults", "recovery", "again"]
-    places = [html.index(f'id="{name}"') for name in ids]
-    assert places == sorted(places)
-
-
 def test_the_page_asks_nothing_of_the_network(page_of: Callable[[str], str]) -> None:
     html = page_of("several")
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)
@@ -398,20 +388,6 @@ def test_figures_that_nothing_demands_are_no_criteria_that_were_met(tmp_path: Pa
     checkers = {"vacuity": {"verdict": "valid", "details": {"criteria": [free, free | {"name": "writes"}]}}}
     page = visible(with_results(tmp_path / "run", verdict="valid", exit_code=0, checkers=checkers))
     assert "2 figures of the run" in page and "criteria were met" not in page
-
-
-def test_titles_of_checkers_stand_in_a_list_in_one_form() -> None:
-    titles = [title_in_a_list(checker.title) for checker in CATALOG.values()]
-    assert "a majority holds it before it is called committed" in titles
-    assert [title for title in titles if title[0].isupper()] == []
-
-
-def test_the_words_of_a_criterion_are_whole(tmp_path: Path) -> None:
-    words = "not so: " + ", ".join(f"the server of n{n} waited for a processor for 7% of it" for n in range(1, 10))
-    criterion = {"name": "nodes had their CPU", "value": 0, "least": 1, "met": False, "demanded": False, "words": words}
-    results = results_in({"checkers": {"vacuity": {"details": {"criteria": [criterion]}}}})
-    data = replace(load(build(tmp_path / "run", "valid")), results=results)
-    assert [figure.words for figure in figures(data)] == [words]
 
 
 def test_type_has_five_sizes_and_space_a_grid() -> None:

@@ -26,8 +26,7 @@ from checkers.record.reading import mapping, number, sequence
 from harness.plain_words import checksum_words, natural, seconds, shorten
 from harness.report.run_data import ReportData
 from harness.story.findings import ReportedViolation
-from harness.story.story import Story, odd_entries
-from harness.story.transactions import Edge, Transaction
+from harness.story.story import Edge, Story, Transaction, odd_entries
 
 AROUND = 3
 """Equal offsets shown before and after a difference."""

@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.plain_words import listed, natural, plural, seconds, shorten
+from harness.report.divergence import TracedLog, traced_log
 from harness.report.fault_views import FaultView
 from harness.report.roles import DEAD, UNKNOWN, RoleSegment, elections
 from harness.report.run_data import ReportData
-from harness.report.witness.divergence import TracedLog, traced_log
 from harness.spec import CLIENT_NODES
 from harness.story.operations import FOREVER, DrawnWindow, WindowOp, say, value
 from harness.story.story import trace_words

@@ -24,11 +24,12 @@ from checkers.base.history import Type
 from checkers.record.header import Revision
 from checkers.record.reading import number
 from harness.plain_words import plural, seconds, sentence, shorten
+from harness.report import divergence, message_diagram
+from harness.report import witness_picture as picture
+from harness.report.divergence import cycle_of
 from harness.report.fault_views import FaultView
 from harness.report.roles import RoleSegment, belief, circumstances, elections
 from harness.report.run_data import ReportData
-from harness.report.witness import divergence, message_diagram, picture
-from harness.report.witness.divergence import cycle_of
 from harness.story.findings import Group, ReportedViolation, cause_behind, cause_of, findings, groups, seen_in_a_copy
 from harness.story.kinds import kind_of
 from harness.story.operations import FOREVER, DrawnWindow, WindowOp, payload, said, say, type_of, value

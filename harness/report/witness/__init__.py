@@ -1,1 +1,0 @@
-"""One violation for readers: drawn, in words, step by step."""
