@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,7 @@ def test_a_kind_that_is_not_in_the_table_is_an_answer_without_explanation() -> N
     assert (kind_of("something new").stage, kind_of("something new").means) == (Stage.ANSWER, "")
 
 
+@cache
 def _kinds_in_the_source() -> set[str]:
     return {kind for path in CHECKERS.rglob("*.py") for kind in _kinds_in(ast.parse(path.read_text()))}
 
@@ -270,8 +272,9 @@ def _texts(value: ast.expr, module: ast.Module, depth: int = 0) -> set[str]:
         firsts = [t.elts[0] for t in ast.walk(module) if isinstance(t, ast.Tuple) and len(t.elts) > 2]
         firsts += [key for table in ast.walk(module) if isinstance(table, ast.Dict) for key in table.keys if key]
         return {text for first in firsts if isinstance(first, ast.Name) for text in _texts(first, module, depth + 1)}
-    if isinstance(value, ast.Name) and depth < 3:
-        return {text for given in _given_to(value.id, module) for text in _texts(given, module, depth + 1)}
+    name = value.attr if isinstance(value, ast.Attribute) and value.attr.isupper() else getattr(value, "id", "")
+    if name and depth < 3:
+        return {text for given in _given_to(name, module) for text in _texts(given, module, depth + 1)}
     return set()
 
 
@@ -279,9 +282,10 @@ def _given_to(name: str, module: ast.Module) -> Iterator[ast.expr]:
     """What is assigned to a name anywhere in a module, in loops over pairs too, and where it is imported from."""
     for node in ast.walk(module):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("checkers.") and name.isupper():
-            source = CHECKERS.parent.joinpath(*str(node.module).split(".")).with_suffix(".py")
-            if source.exists() and name in {alias.name for alias in node.names}:
-                yield from _given_to(name, ast.parse(source.read_text()))
+            place = CHECKERS.parent.joinpath(*str(node.module).split("."))
+            for source in (place.with_suffix(".py"), *(place / f"{alias.name}.py" for alias in node.names)):
+                if source.exists() and f"\n{name} = " in source.read_text():
+                    yield from _given_to(name, ast.parse(source.read_text()))
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 yield from _matching(name, target, node.value)
