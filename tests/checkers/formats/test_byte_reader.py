@@ -10,7 +10,7 @@ import pytest
 from bench.commands import register_log
 from checkers.base.history import MalformedHistory
 from checkers.base.values import encode
-from checkers.formats import read_once, recognise
+from checkers.formats import jepsen, read_once, recognise
 from checkers.formats.jepsen import FormReader
 from checkers.formats.recognise import read_history
 
@@ -221,7 +221,7 @@ def test_a_kernel_reads_the_plain_lines_of_logs(monkeypatch: pytest.MonkeyPatch)
     log = register_log(Random(1), 200, 5, 2)
     expected = read(log.encode(), False)
     monkeypatch.setattr(recognise, "_by_kernels", lambda _: True)
-    monkeypatch.setattr(recognise, "read_lines", refuse)
+    monkeypatch.setattr(jepsen, "read_lines", refuse)
     for prefix in PREFIXES:
         text = log.replace("INFO  jepsen.util - ", prefix)
         assert read(text.encode(), False) == expected

@@ -1,6 +1,5 @@
 """Any history is recognized by its content, and a damaged one is refused with its line."""
 
-import json
 import re
 from pathlib import Path
 
@@ -10,9 +9,6 @@ import pytest
 from checkers.base.columns import events_to_table
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.formats.recognise import read_any
-
-SHARED = Path(__file__).parents[4] / "shared" / "data" / "histories"
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the recorded histories are not here: no {SHARED.name}")
 
 
 def written(folder: Path, text: str) -> Path:
@@ -52,25 +48,18 @@ def test_a_keyed_operation_needs_no_key_where_nothing_was_answered(tmp_path: Pat
     assert read_any(written(tmp_path, text), keyed=True)[1].key == "0"
 
 
-def test_log_lines_of_jepsen(tmp_path: Path) -> None:
-    text = (
-        "WARN something else\n"
-        "INFO  jepsen.util - 4\t:invoke\t:read\tnil\n"
-        "INFO  jepsen.util - 4\t:fail\t:read\t:timed-out\n"
-        "INFO  jepsen.util - 2\t:invoke\t:cas\t[2 4]\n"
-    )
-    invoke, fail, cas = read_any(written(tmp_path, text))
-    assert (invoke.process, invoke.f, invoke.value) == (4, "read", None)
-    assert (fail.type, fail.error) == (Type.FAIL, "timed-out")
-    assert (cas.value, cas.value2) == (2, 4)
-
-
+OLD = "INFO  jepsen.util - "
 CONSOLE = "INFO [2021-02-08 11:17:57,842] jepsen worker 0 - jepsen.util "
 JEPSEN_LOG = "2021-02-26 23:39:01,300{GMT}\tINFO\t[jepsen worker 1] jepsen.util: "
 
 
-@pytest.mark.parametrize("before", [CONSOLE, JEPSEN_LOG, ""], ids=["console", "jepsen.log", "history.txt"])
-def test_operations_in_what_newer_jepsens_print(tmp_path: Path, before: str) -> None:
+LOGS = pytest.mark.parametrize(
+    "before", [OLD, CONSOLE, JEPSEN_LOG, ""], ids=["old", "console", "jepsen.log", "history.txt"]
+)
+
+
+@LOGS
+def test_operations_in_what_jepsens_print(tmp_path: Path, before: str) -> None:
     other = "" if not before else before.replace("jepsen.util", "jepsen.core") + "Relative time begins now\n"
     text = other + "".join(
         f"{before}{operation}\n"
@@ -80,20 +69,23 @@ def test_operations_in_what_newer_jepsens_print(tmp_path: Path, before: str) -> 
             "4\t:info\t:write\t7\t[:net-timeout Connection refused (host) {]",
             "2\t:invoke\t:cas\t[2 4]",
             "2\t:ok\t:cas\t[2 4]",
+            "3\t:invoke\t:read\tnil",
+            "3\t:fail\t:read\t:timed-out",
         )
     )
-    nemesis, invoke, info, cas, answer = read_any(written(tmp_path, text))
+    nemesis, invoke, info, cas, answer, read, fail = read_any(written(tmp_path, text))
     assert (nemesis.process, nemesis.type) == (NEMESIS, Type.INFO)
     assert (invoke.process, invoke.f, invoke.value) == (4, "write", 7)
     assert (info.type, info.value, info.error) == (Type.INFO, 7, "[:net-timeout Connection refused (host) {]")
     assert (cas.value, cas.value2, answer.type) == (2, 4, Type.OK)
+    assert (read.value, fail.type, fail.error) == (None, Type.FAIL, "timed-out")
 
 
-@pytest.mark.parametrize("before", [CONSOLE, JEPSEN_LOG, ""], ids=["console", "jepsen.log", "history.txt"])
+@LOGS
 @pytest.mark.parametrize(
     "damaged", ["4\t:ok\t:read\t[7", "4\t:ok\t:read\t7\t8", "4\t:0k\t:read\t7", "4\t:ok", "x\t:ok\t:read\t7"]
 )
-def test_a_damaged_operation_of_a_newer_log_is_refused(tmp_path: Path, before: str, damaged: str) -> None:
+def test_a_damaged_operation_of_a_log_is_refused(tmp_path: Path, before: str, damaged: str) -> None:
     text = f"{before}4\t:invoke\t:read\tnil\n{before}{damaged}\n"
     with pytest.raises(MalformedHistory, match="line 2: "):
         read_any(written(tmp_path, text))
@@ -161,19 +153,3 @@ def test_a_process_of_a_table_is_a_client_or_the_nemesis(tmp_path: Path) -> None
     pq.write_table(events_to_table(rows), tmp_path / "h.parquet")
     with pytest.raises(MalformedHistory, match=r"row 0: process -3 is neither a client \(0 or more\) nor the nemesis"):
         read_any(tmp_path / "h.parquet")
-
-
-@needs_shared
-@pytest.mark.parametrize("path", sorted(SHARED.rglob("*.*")), ids=lambda p: p.name)
-def test_recorded_histories_read_and_a_cut_anywhere_is_noticed_or_is_a_prefix(path: Path, tmp_path: Path) -> None:
-    events = read_any(path)
-    assert [e.index for e in events] == list(range(len(events)))
-    text = path.read_text()
-    for cut in range(1, len(text), max(1, len(text) // 7)):
-        try:
-            part = read_any(written(tmp_path, text[:cut]))
-        except MalformedHistory as damage:
-            assert str(damage).startswith("line ")
-        else:
-            assert len(part) <= len(events)
-            assert [json.dumps(str(e)) for e in part[:-1]] == [json.dumps(str(e)) for e in events[: len(part) - 1]]

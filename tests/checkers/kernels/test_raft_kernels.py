@@ -48,11 +48,6 @@ def test_two_logs_match_iff_the_last_equal_epoch_lies_before_the_first_differenc
     assert (first != NOWHERE and last >= first) == mismatch(a, b)
 
 
-def test_an_absent_entry_never_equals_an_absent_entry() -> None:
-    assert compare(*aligned({0: (0, 0)}), *aligned({1: (0, 0)})) == (NOWHERE, NOWHERE)
-    assert ABSENT not in (0, 1)
-
-
 def test_a_difference_beyond_one_block_is_found() -> None:
     size = 3 * 4096 + 5
     epochs, checksums = np.zeros(size, np.int32), np.arange(size, dtype=np.int64)

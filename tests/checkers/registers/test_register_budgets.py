@@ -177,16 +177,3 @@ def test_the_worst_kind_leads_and_then_the_earliest(tmp_path: Path) -> None:
         ("stale read", "…"),
     ]
     assert verdict.looked_at["invalid_keys"] == verdict.looked_at["violations"] == 3
-
-
-def test_each_wrong_key_counts_once_and_a_mismatch_only_where_it_is_observed(tmp_path: Path) -> None:
-    events: list[Event] = []
-    for key in ("a", "b"):
-        script = Script(key).invoke(0, "write", 1).ok(0).invoke(1, "cas", 1, 2).fail(1, "mismatch")
-        script.invoke(0, "read").ok(0, 1)
-        events += [replace(e, index=len(events) + at, time_ns=0) for at, e in enumerate(script.events)]
-    part = part_of(tmp_path / "run", events)
-    assert part.params == {"failed_cas": judge_keys.OBSERVED}
-    assert judge(part, Budget()).invalid_keys == 2
-    assert judge(replace(part, params={"failed_cas": judge_keys.DID_NOT_HAPPEN}), Budget()).invalid_keys == 0
-    assert judge(replace(part, params={}), Budget()).invalid_keys == 0

@@ -30,16 +30,6 @@ def test_times_that_run_backwards_change_nothing() -> None:
     assert holds(script)
 
 
-def test_an_operation_without_any_completion_is_open_for_ever() -> None:
-    assert holds(Script().invoke(0, "write", 1).invoke(1, "read").ok(1, None).invoke(1, "read").ok(1, 1))
-
-
-def test_a_cas_to_the_same_value_is_a_look_at_it() -> None:
-    script = Script().invoke(0, "write", 1).ok(0).invoke(1, "cas", 1, 1).ok(1).invoke(1, "cas", 1, 1).ok(1)
-    assert holds(script.invoke(0, "read").ok(0, 1))
-    assert not holds(Script().invoke(0, "cas", 1, 1).ok(0))
-
-
 def test_a_circle_of_cas_comes_from_nowhere() -> None:
     assert not holds(Script().invoke(0, "cas", 1, 2).invoke(1, "cas", 2, 1).ok(0).ok(1))
 
@@ -77,24 +67,6 @@ def test_what_no_register_can_do_is_not_judged(tmp_path: Path) -> None:
     verdict = verdict_of(tmp_path, Script().invoke(0, "append", 1).ok(0).events)
     assert verdict.validity is Validity.UNKNOWN
     assert "append is not an operation of a register" in verdict.reason
-
-
-def test_one_unjudged_key_does_not_hide_a_wrong_one(tmp_path: Path) -> None:
-    unfit = Script("a").invoke(0, "append", 1).ok(0).events
-    wrong = Script("b").invoke(1, "read").ok(1, 5).events
-    events = unfit + [replace(e, index=e.index + len(unfit)) for e in wrong]
-    verdict = verdict_of(tmp_path, events)
-    assert verdict.validity is Validity.INVALID
-    assert "key a" in verdict.reason
-    assert verdict.witnesses[0].facts["key"] == "b"
-
-
-def test_keys_are_independent_and_the_nemesis_is_no_client(tmp_path: Path) -> None:
-    one = Script("a").invoke(0, "write", 1).ok(0).invoke(0, "read").ok(0, 1).events
-    other = Script("b").invoke(1, "read").ok(1, None).events
-    events = one + [replace(e, index=e.index + len(one)) for e in other]
-    events.append(Event(len(events), 9, -1, Type.INFO, "partition", None, 1))
-    assert verdict_of(tmp_path, events).validity is Validity.VALID
 
 
 def test_a_history_in_which_no_key_was_touched_is_unknown(tmp_path: Path) -> None:

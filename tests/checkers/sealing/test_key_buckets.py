@@ -10,19 +10,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from histories import Script, tiny, write_stream
-from small_domain import as_events, correct
 
 from checkers.base.checker import Budget, Part, Task, judge_task
-from checkers.base.columns import events_to_table
 from checkers.base.history import CREATE, Event, MalformedHistory, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.judging import judge_run
 from checkers.kernels.history.numbering import are_numbers, numbered
-from checkers.kernels.operations import CAS, HAS_MISMATCH, MISMATCH, NIL, OPEN, READ, SIZE_BYTES_PER_OPERATION, WRITE
-from checkers.registers.checker import LINEARIZABILITY, OBSERVED, judge, split
+from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, SIZE_BYTES_PER_OPERATION, WRITE
+from checkers.registers.checker import LINEARIZABILITY, judge, split
 from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
-from checkers.sealing.seal import seal, write_buckets
+from checkers.sealing.seal import seal
 
 NAMES = {READ: "read", WRITE: "write", CAS: "cas", MISMATCH: "mismatch"}
 
@@ -177,12 +175,6 @@ def test_values_are_numbered_in_the_order_in_which_they_are_first_produced(sprea
     assert new_b.tolist() == [NIL, NIL, 1, NIL, NIL, NIL]
 
 
-def test_the_ends_of_the_number_line_are_values_like_others() -> None:
-    ends = np.array([2**63 - 1, -(2**63) + 1, 2**63 - 1, 0, NIL, -(2**63) + 1])
-    new_a, _ = numbered(np.full(6, WRITE, np.int8), ends, np.full(6, NIL))
-    assert new_a.tolist() == [0, 1, 0, 2, NIL, 1]
-
-
 def a_wrong_run(folder: Path) -> StoredRun:
     """Two wrong keys, one of unique and one of repeated values, and a right one."""
     events = Script("a").invoke(0, "write", 1).ok(0).invoke(0, "write", 2).ok(0).invoke(0, "read").ok(0, 1).events
@@ -268,38 +260,3 @@ def test_a_bucket_beyond_the_budget_of_bytes_is_judged_a_few_keys_at_a_time(tmp_
     small = Budget(size_bytes=30 * SIZE_BYTES_PER_OPERATION)
     assert all(len(list(pieces(b, small.size_bytes))) > 3 for b in buckets_of(tmp_path, events))
     assert [judge(part, small) for part in split(files)] == at_once
-
-
-def test_mismatches_left_out_leave_no_gap_and_counted_stay(tmp_path: Path) -> None:
-    script = Script().invoke(0, "write", 1).invoke(1, "cas", 9, 2).ok(0).fail(1, "mismatch")
-    script.invoke(0, "read").ok(0, 1)
-    [bucket] = buckets_of(tmp_path, script.events)
-    assert int(bucket.unfit[0]) == HAS_MISMATCH
-    left_out = read_operations(bucket, 0, 1)
-    assert left_out.call.tolist() == [0, 2]
-    assert left_out.ret.tolist() == [1, 3]
-    assert left_out.positions.tolist() == [4]
-    [bucket] = buckets_of(tmp_path, script.events, observed=True)
-    assert read_operations(bucket, 0, 1).call.tolist() == [0, 1, 4]
-    [part] = split(StoredRun(tmp_path))
-    assert judge(replace(part, params={"failed_cas": OBSERVED}), Budget()).operations == 3
-
-
-def test_one_key_that_explodes_leaves_all_others_of_its_bucket_judged(tmp_path: Path) -> None:
-    """Thirty clients, few values, and an impossible answer.  Every order must be ruled out, which takes too long."""
-    operations = correct(Random(1), 300, 30, 4, 0.1)
-    last = [o for o in operations if o.f == "read" and o.ret is not None][-5]
-    operations[operations.index(last)] = replace(last, value=999)
-    events = as_events(operations, "hard", first_process=100)
-    for k in range(20):
-        script = Script(f"easy{k}").invoke(k, "write", 1).ok(k).invoke(k, "write", 1).ok(k).invoke(k, "read").ok(k, 1)
-        events += [replace(e, index=e.index + len(events)) for e in script.events]
-    files = StoredRun(tmp_path)
-    table = events_to_table(events)
-    pq.write_table(table, files.history)
-    write_buckets(table, files.buckets, count=1)
-    [part] = split(files)
-    finding = judge(part, Budget(steps=5000))
-    assert [key for key, _ in finding.unknown] == ["hard"]
-    assert (finding.keys, finding.invalid_keys) == (21, 0)
-    assert judge(part, Budget()).invalid_keys == 1

@@ -13,7 +13,6 @@ from random import Random
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from histories import Script, by_construction, write_stream
 
@@ -23,24 +22,12 @@ from checkers.sealing.key_buckets import open_bucket, read_key
 from checkers.sealing.seal import bucket_count, deal, seal, write_buckets
 
 
-def test_a_sealed_history_is_the_stream_in_index_order_and_buckets_by_key(tmp_path: Path) -> None:
+def test_a_sealed_history_is_the_stream_in_index_order(tmp_path: Path) -> None:
     events = list(by_construction(Random(1), 3000, keys=20))
     events += [Event(len(events), 1, -1, Type.INFO, "partition")]
     seal(write_stream(tmp_path, events))
     assert read_history(tmp_path).equals(events_to_table(events))
     assert not (tmp_path / "history.arrows").exists()
-    found: list[int] = []
-    keys: list[str] = []
-    for path in sorted((tmp_path / "buckets").glob("*.parquet")):
-        bucket = open_bucket(path, tmp_path / "history.parquet")
-        keys += bucket.keys
-        for k in range(len(bucket.keys)):
-            rows = read_key(bucket, k).invoked.tolist()
-            assert rows == sorted(rows)
-            assert {events[row].key for row in rows} <= {bucket.keys[k]}
-            found += rows
-    assert sorted(keys) == sorted({e.key for e in events if e.key is not None})
-    assert len(found) == len(set(found))
 
 
 def test_sealing_twice_changes_nothing_and_an_interrupted_one_is_finished(tmp_path: Path) -> None:
@@ -86,26 +73,16 @@ def test_a_stream_damaged_in_its_middle_stays_and_is_sealed_up_to_the_damage(tmp
     assert path.exists(), "what lies behind the damage is not thrown away"
 
 
-@pytest.mark.parametrize("damage", ["gone", "changed", "of an older release", "of another history"])
-def test_buckets_that_are_not_those_of_the_history_are_made_again(tmp_path: Path, damage: str) -> None:
+def test_buckets_that_are_not_those_of_the_history_are_made_again(tmp_path: Path) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
     for folder, seed in ((run, 1), (other, 2)):
         folder.mkdir()
         seal(write_stream(folder, list(by_construction(Random(seed), 300, keys=20))))
-    whole = {path.name: path.read_bytes() for path in (run / "buckets").iterdir()}
-    first = run / "buckets" / "bucket-000.parquet"
-    match damage:
-        case "gone":
-            first.unlink()
-        case "changed":
-            first.write_bytes(first.read_bytes().replace(b"k1", b"k2"))
-        case "of an older release":
-            pq.write_table(read_history(run), first)
-        case _:
-            shutil.rmtree(run / "buckets")
-            shutil.copytree(other / "buckets", run / "buckets")
+    whole = contents(run / "buckets")
+    shutil.rmtree(run / "buckets")
+    shutil.copytree(other / "buckets", run / "buckets")
     seal(run)
-    assert {path.name: path.read_bytes() for path in (run / "buckets").iterdir()} == whole
+    assert contents(run / "buckets") == whole != contents(other / "buckets")
 
 
 def test_an_empty_history_is_a_history(tmp_path: Path) -> None:
