@@ -1,4 +1,4 @@
-"""Sealing: what is written, that it can be done twice, and what is refused."""
+"""Sealing: what is written, in chunks and never the whole at once, that it can be done twice, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -18,8 +19,18 @@ from histories import Script, by_construction, write_stream
 
 from checkers.base.columns import HISTORY, events_to_table, read_history
 from checkers.base.history import Event, MalformedHistory, Type
+from checkers.sealing import seal as sealing
+from checkers.sealing import walk
 from checkers.sealing.key_buckets import open_bucket, read_key
 from checkers.sealing.seal import bucket_count, deal, seal, write_buckets
+
+
+def in_batches(folder: Path, events: list[Event]) -> Path:
+    """A run folder with a stream of 250 rows a batch."""
+    folder.mkdir()
+    with pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY) as stream:
+        stream.write_table(events_to_table(events), max_chunksize=250)
+    return folder
 
 
 def test_a_sealed_history_is_the_stream_in_index_order(tmp_path: Path) -> None:
@@ -58,16 +69,13 @@ def test_the_torn_tail_of_a_killed_harness_is_left_out(tmp_path: Path) -> None:
 
 def test_a_stream_damaged_in_its_middle_stays_and_is_sealed_up_to_the_damage(tmp_path: Path) -> None:
     events = list(by_construction(Random(2), 3000))
-    path = tmp_path / "history.arrows"
-    with pa.ipc.new_stream(str(path), HISTORY) as stream:
-        for first in range(0, 3000, 250):
-            stream.write_table(events_to_table(events[first : first + 250]))
+    path = in_batches(tmp_path / "run", events) / "history.arrows"
     content = bytearray(path.read_bytes())
     at = len(content) * 2 // 3
     content[at : at + 400] = b"\xff" * 400
     path.write_bytes(content)
-    seal(tmp_path)
-    kept = read_history(tmp_path)
+    seal(path.parent)
+    kept = read_history(path.parent)
     assert 0 < len(kept) < len(events)
     assert kept.equals(events_to_table(events[: len(kept)]))
     assert path.exists(), "what lies behind the damage is not thrown away"
@@ -227,3 +235,66 @@ def test_sealing_that_is_interrupted_leaves_every_file_whole_or_not_at_all(tmp_p
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+KEYS = 200
+
+
+def in_chunks_of(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "ROWS_PER_CHUNK", rows)
+    monkeypatch.setattr(sealing, "ROWS_PER_CHUNK", rows)
+
+
+@pytest.mark.parametrize("rows", [61, 700, 2048])
+def test_the_size_of_chunks_changes_nothing(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations that end in a later chunk than they began, keys that appear late, mismatches, a process number that
+    is no index."""
+    events = list(by_construction(Random(1), 3_000, keys=KEYS))
+    events = [replace(e, process=2**31 - 1) if e.process == 3 else e for e in events]
+    whole = in_batches(tmp_path / "whole", events)
+    seal(whole)
+    in_chunks_of(rows, monkeypatch)
+    chunked = in_batches(tmp_path / "chunked", events)
+    seal(chunked)
+    assert read_history(chunked).to_pylist() == read_history(whole).to_pylist()
+    assert contents(chunked / "buckets") == contents(whole / "buckets")
+    seal(chunked)
+    assert contents(chunked / "buckets") == contents(whole / "buckets"), "made again from history.parquet"
+
+
+def test_a_fault_of_the_grammar_is_seen_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 0 begins what row 1999 ends, on another key."""
+    busy = [replace(e, index=e.index + 1, process=e.process + 1) for e in by_construction(Random(2), 1998, keys=KEYS)]
+    first = Event(0, 0, 0, Type.INVOKE, "write", "k1", 1)
+    last = Event(1 + len(busy), busy[-1].time_ns, 0, Type.OK, "write", "k2", 1, node="n1")
+    in_chunks_of(100, monkeypatch)
+    folder = in_batches(tmp_path / "run", [first, *busy, last])
+    with pytest.raises(MalformedHistory, match=f"row {last.index}: process 0 completes on key 'k2', .* in row 0"):
+        seal(folder)
+    assert [path.name for path in folder.iterdir()] == ["history.arrows"]
+
+
+def test_memory_does_not_grow_with_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten times the rows; NumPy reports its arrays to tracemalloc, and Arrow counts its own.
+
+    The least of three counts: threads of earlier tests in this process may hold memory meanwhile.
+    """
+    in_chunks_of(2048, monkeypatch)
+    monkeypatch.setattr(sealing, "EVENTS_PER_BUCKET", 2048)
+    long = list(by_construction(Random(3), 60_000, keys=KEYS))
+    seal(in_batches(tmp_path / "first", long[:600]))  # one-time set-up does not count
+    short_bytes = peak_bytes(in_batches(tmp_path / "short", long[:6_000]))
+    assert min(peak_bytes(in_batches(tmp_path / f"long{n}", long)) for n in range(3)) < 1.5 * short_bytes
+
+
+def peak_bytes(folder: Path) -> int:
+    """The most that sealing a folder held at once."""
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        seal(folder)
+        return tracemalloc.get_traced_memory()[1] + int(pool.max_memory())
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(before)
