@@ -41,11 +41,11 @@ from checkers.base.history import Event, Type
 from checkers.base.values import forget_decoded
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
+from checkers.kernels import register_antichain as antichain
+from checkers.kernels import register_unique_values as register
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
-from checkers.kernels.registers import antichain
-from checkers.kernels.registers import unique_values as register
-from checkers.kernels.registers.unique_values import Key
+from checkers.kernels.register_unique_values import Key
 
 START = np.array([NIL], np.int64)
 STEPS, SIZE_BYTES = 10**11, 2 * 10**9

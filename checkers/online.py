@@ -35,7 +35,7 @@ A prefix of a history is a history: operations that had not returned by its end 
 the whole history, and cut it after the last operation that the prefix needs: the rest explains the prefix.  So if no
 order explains the prefix, no order explains the whole.  A violation in a prefix is final, and may stop the run.
 
-Every key that got a completion is judged again, but not from its beginning.  `kernels/registers/unique_values.py` finds
+Every key that got a completion is judged again, but not from its beginning.  `kernels/register_unique_values.py` finds
 the operations that can never matter again, and they are forgotten.  The operations under way bound the size of the
 rest, so each second of a run costs the same.  A key without new operations keeps a handful of rows and costs
 nothing.  A write that was given up and never observed (info) is set aside by its value until a read observes it.
@@ -71,10 +71,11 @@ from checkers.base.columns import of_events, read_stream
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Verdict, Witness
+from checkers.kernels import register_unique_values as register
+from checkers.kernels.codes import Processes, dictionary_codes
 from checkers.kernels.operations import CAS, OTHER, READ, Events, pair_events
 from checkers.kernels.raft import ABSENT, NOWHERE, Slice, compare_slices, irregular
-from checkers.kernels.registers import unique_values as register
-from checkers.kernels.registers.unique_values import FORGET, UNSEEN, judge_and_forget
+from checkers.kernels.register_unique_values import FORGET, UNSEEN, judge_and_forget
 from checkers.raft.log_matching import (
     FALL,
     HOLE,
@@ -87,7 +88,6 @@ from checkers.raft.rules import TraceRow
 from checkers.raft.trace_checkers import TimedMonitor, in_time
 from checkers.record.outcome import OnlineViolation
 from checkers.registers.checker import LINEARIZABILITY
-from checkers.sealing.codes import Processes, dictionary_codes
 from checkers.sealing.seal import write_buckets
 from checkers.sealing.walk import ClientRows, RegisterRows, numpy_of
 

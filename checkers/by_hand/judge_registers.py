@@ -22,12 +22,23 @@ from checkers.base.checker import Budget
 from checkers.base.history import CREATE, MISMATCH_ERRORS, NEMESIS, Event, Type
 from checkers.base.verdict import Verdict
 from checkers.formats.rows import HistoryColumns, OperationRows
-from checkers.kernels.history.numbering import numbered_operations
-from checkers.kernels.history.text_columns import VALUE2_SET, VALUE_SET
-from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OTHER, WRITE, Events, Operations, lay_out, mates
+from checkers.kernels.codes import dense_processes
+from checkers.kernels.history_text import VALUE2_SET, VALUE_SET
+from checkers.kernels.operations import (
+    CAS,
+    KINDS,
+    MISMATCH,
+    NIL,
+    OTHER,
+    WRITE,
+    Events,
+    Operations,
+    lay_out,
+    mates,
+    numbered_operations,
+)
 from checkers.models.answers import ForeignEvent, Repeats, WrongEvent, demand_agreement, the_same
 from checkers.registers.judge_keys import OBSERVED, combine, judge_operations
-from checkers.sealing.codes import dense_processes
 
 _FIXED: dict[str, Repeats] = {"write": the_same, "cas": the_same}
 """The functions that fix the value of their answer (`answers.py`)."""

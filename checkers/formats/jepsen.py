@@ -36,18 +36,8 @@ from checkers.base.arrays import Int64
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.values import SET, canonical, encode, in_one_order, in_words, name_of_key, number_of
 from checkers.formats.rows import TRANSACTION, Line, no_place
-from checkers.kernels.history.text_columns import (
-    AT,
-    HAS_TIME,
-    HAS_VALUE,
-    KEY_IN_VALUE,
-    LINE,
-    NO_INDEX,
-    STATES_NIL,
-    TEXT_KEY,
-    TOP,
-    TOP_LINE,
-)
+from checkers.kernels import history_text
+from checkers.kernels.history_text import AT, LINE, TOP, TOP_LINE
 
 EXAMPLE = "{:process 0, :type :invoke, :f :write, :value 1}"
 """An operation as error messages show it."""
@@ -85,7 +75,7 @@ def read_edn(
 ) -> tuple[list[Line], MalformedHistory | None]:
     """Read up to `limit` operations of an EDN history: maps one after another, or one vector or list of maps.
 
-    state: as of the kernels (`text_rows`); it is advanced beyond the text read. first: index of the first operation.
+    state: as of the kernels (`history_text`); it is advanced beyond the text read. first: index of the first operation.
     more: text follows the content, which may end within an operation.  Returns (at least one operation, unless the
     content ends, and the damage after them or None).
     """
@@ -276,13 +266,13 @@ def _line_of(index: int, line: int, operation: dict[str, Any], keyed: bool) -> L
         raise MalformedHistory(f"line {line}: {no_place(stated)}")
     type_ = _type(operation, line)
     value, key = operation.get("value"), operation.get("key")
-    flags = HAS_VALUE if "value" in operation else 0
-    flags |= STATES_NIL if flags and value is None else 0
-    flags |= HAS_TIME if _is_int64(operation.get("time")) else 0
+    flags = history_text.HAS_VALUE if "value" in operation else 0
+    flags |= history_text.STATES_NIL if flags and value is None else 0
+    flags |= history_text.HAS_TIME if _is_int64(operation.get("time")) else 0
     if keyed and key is None and isinstance(value, list) and len(value) == 2:
         key, value = value
-        flags |= KEY_IN_VALUE
-    flags |= TEXT_KEY if isinstance(key, str) else 0
+        flags |= history_text.KEY_IN_VALUE
+    flags |= history_text.TEXT_KEY if isinstance(key, str) else 0
     f = TRANSACTION if operation.get("f") is None else operation["f"]
     if not isinstance(f, str):
         raise MalformedHistory(f"line {line}: an operation's :f must be a keyword, not {f!r:.40}")
@@ -299,7 +289,7 @@ def _line_of(index: int, line: int, operation: dict[str, Any], keyed: bool) -> L
         payload=payload,
         error=_error(operation, value),
     )
-    return Line(line, event, flags, NO_INDEX if stated is None else stated)
+    return Line(line, event, flags, history_text.NO_INDEX if stated is None else stated)
 
 
 def _type(operation: dict[str, Any], line: int) -> Type:

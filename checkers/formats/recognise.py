@@ -20,8 +20,8 @@ from checkers.base.history import Event, MalformedHistory
 from checkers.formats import jepsen
 from checkers.formats.read_once import Pieces, read_pieces
 from checkers.formats.rows import LINE, ROW, HistoryColumns, Joined, Line, check_grammar
-from checkers.kernels.history.text_columns import AT, DONE, FULL, HAS_VALUE, USED, WIDTH
-from checkers.kernels.history.text_columns import ROW as ROW_AT
+from checkers.kernels import history_text
+from checkers.kernels.history_text import AT, USED
 from checkers.kernels.jit import SMALL_BYTES, compiler_is_loaded
 
 PARQUET_MAGIC = b"PAR1"
@@ -77,7 +77,7 @@ class ReadHistory:
     @cached_property
     def without_value(self) -> frozenset[int]:
         """Indices of events that state no value, not even nil."""
-        return frozenset(self.columns.index[~self.columns.flag(HAS_VALUE)].tolist())
+        return frozenset(self.columns.index[~self.columns.flag(history_text.HAS_VALUE)].tolist())
 
     def place_of(self, index: int) -> str:
         """Return the position of the event with this index in the file: "line 7", or "row 6"."""
@@ -156,7 +156,7 @@ class _TextReader:
         by_kernels, line, left = _by_kernels(len(self._text)), 1, b""
         if by_kernels:
             size_bytes = len(self._text)
-            self._table = np.empty((min(_ROWS, size_bytes // 16 + 16), WIDTH), np.int64)
+            self._table = np.empty((min(_ROWS, size_bytes // 16 + 16), history_text.WIDTH), np.int64)
             self._out = np.empty(min(_PAYLOAD_BYTES, 3 * size_bytes + 256), np.uint8)
         piece = self._text
         while True:
@@ -171,24 +171,22 @@ class _TextReader:
 
     def _read_piece(self, *, more: bool) -> MalformedHistory | None:
         """Read as much of the text as can be read.  more: another piece follows."""
-        from checkers.kernels.history import text_rows
-
         data, state, joined, batch = np.frombuffer(self._text, np.uint8), self._state, self._joined, 1
-        spare, work = np.empty(1 << 16, np.uint8), np.empty(text_rows.WORK, np.int64)
+        spare, work = np.empty(1 << 16, np.uint8), np.empty(history_text.WORK, np.int64)
         while True:
-            first, rows = int(state[ROW_AT]), (state, self._table, self._out)
+            first, rows = int(state[history_text.ROW]), (state, self._table, self._out)
             if self._is_lines:
-                why = text_rows.read_lines(data, self._keyed, *rows, work)
+                why = history_text.read_lines(data, self._keyed, *rows, work)
             else:
-                why = text_rows.read_maps(data, self.is_json, self._keyed, *rows, spare, work)
-            joined.add_table(self._table[: state[ROW_AT]], first, self._out, data)
-            if why == DONE:
+                why = history_text.read_maps(data, self.is_json, self._keyed, *rows, spare, work)
+            joined.add_table(self._table[: state[history_text.ROW]], first, self._out, data)
+            if why == history_text.DONE:
                 return None
-            if why == FULL:
-                self._out = np.empty(len(self._out) * (1 if state[ROW_AT] else 2), np.uint8)
-                state[ROW_AT] = state[USED] = 0
+            if why == history_text.FULL:
+                self._out = np.empty(len(self._out) * (1 if state[history_text.ROW] else 2), np.uint8)
+                state[history_text.ROW] = state[USED] = 0
                 continue
-            batch = 1 if state[ROW_AT] > first else min(2 * batch, _BATCH)
+            batch = 1 if state[history_text.ROW] > first else min(2 * batch, _BATCH)
             at = int(state[AT])
             damage = self._read_odd(batch, more=more)
             if damage is not None or state[AT] in (at, len(self._text)):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,22 +23,9 @@ import numpy.typing as npt
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import CREATE, NEMESIS, Event, MalformedHistory, Type
 from checkers.base.values import decode, in_words
-from checkers.kernels.history import text_columns
-from checkers.kernels.history.text_columns import (
-    HAS_TIME,
-    HAS_VALUE,
-    KEY_IN_VALUE,
-    NO_INDEX,
-    STATES_NIL,
-    TEXT_ERROR,
-    TEXT_KEY,
-    VALUE2_SET,
-    VALUE_SET,
-)
-
-if TYPE_CHECKING:
-    from checkers.kernels.history.text_rows import Table
-    from checkers.kernels.transactions.payloads import Bytes, Texts
+from checkers.kernels import history_text
+from checkers.kernels.history_text import Table, number_texts
+from checkers.kernels.transactions.payloads import Bytes, Texts, new_texts
 
 LINE, ROW = "line", "row"
 """The position that an error names: a line of a text, or a row of a table."""
@@ -50,7 +37,7 @@ TRANSACTION = "txn"
 class OperationRows(NamedTuple):
     """HistoryColumns of operations.
 
-    number: line of a text, or row of a table.  stated: its :index, or NO_INDEX.  flags: see `text_columns`.
+    number: line of a text, or row of a table.  stated: its :index, or NO_INDEX.  flags: see `history_text`.
     f, key, error: numbers of texts; -1 if there is none.
     """
 
@@ -80,8 +67,8 @@ class Line(NamedTuple):
 
     number: int
     event: Event
-    flags: int = HAS_VALUE | HAS_TIME
-    stated: int = NO_INDEX
+    flags: int = history_text.HAS_VALUE | history_text.HAS_TIME
+    stated: int = history_text.NO_INDEX
 
 
 @dataclass
@@ -146,8 +133,8 @@ class HistoryColumns:
                 _TYPES[type_[i]],
                 self.f[f[i]],
                 self.keys[key[i]] if key[i] >= 0 else None,
-                value[i] if flags[i] & VALUE_SET else None,
-                value2[i] if flags[i] & VALUE2_SET else None,
+                value[i] if flags[i] & history_text.VALUE_SET else None,
+                value2[i] if flags[i] & history_text.VALUE2_SET else None,
                 payload,
                 self.errors[error[i]] if error[i] >= 0 else None,
                 self.nodes[numbers[i]] if self.nodes is not None else "",
@@ -196,34 +183,31 @@ class Joined:
         """Append rows that a kernel wrote, from row `first` on.  text: the bytes that it read."""
         if first == len(table):
             return
-        from checkers.kernels.history.text_rows import number_texts
-        from checkers.kernels.transactions.payloads import new_texts
-
         self._texts = self._texts or [new_texts(), new_texts(), new_texts()]
-        flags = table[first:, text_columns.FLAGS]
-        kinds = (flags * 0, flags & TEXT_KEY, flags & TEXT_ERROR)
+        flags = table[first:, history_text.FLAGS]
+        kinds = (flags * 0, flags & history_text.TEXT_KEY, flags & history_text.TEXT_ERROR)
         codes = []
         for n, (at, within) in enumerate(
-            zip((text_columns.F, text_columns.KEY, text_columns.ERROR), kinds, strict=True)
+            zip((history_text.F, history_text.KEY, history_text.ERROR), kinds, strict=True)
         ):
             places = np.ascontiguousarray(table[first:, at : at + 2])  # same array type as for a single row
             self._texts[n], found = number_texts(text, places, within, self._texts[n])
             codes.append(found)
         plain = (
-            text_columns.NUMBER,
-            text_columns.INDEX,
-            text_columns.TIME,
-            text_columns.PROCESS,
-            text_columns.TYPE,
-            text_columns.FLAGS,
+            history_text.NUMBER,
+            history_text.INDEX,
+            history_text.TIME,
+            history_text.PROCESS,
+            history_text.TYPE,
+            history_text.FLAGS,
         )
-        values = (table[first:, n] for n in (text_columns.VALUE, text_columns.VALUE2))
+        values = (table[first:, n] for n in (history_text.VALUE, history_text.VALUE2))
         columns: list[npt.NDArray[Any]] = [*(table[first:, n] for n in plain), *codes, *values]
         self.parts.append(OperationRows._make(c.astype(t) for c, t in zip(columns, _DTYPES, strict=True)))
-        begin = table[first - 1, text_columns.END] if first else 0
+        begin = table[first - 1, history_text.END] if first else 0
         written = payload_bytes.view()
         written.flags.writeable = False  # read-only like Arrow's arrays: kernels are compiled for one type
-        self.payloads.append((written, np.concatenate([[begin], table[first:, text_columns.END]])))
+        self.payloads.append((written, np.concatenate([[begin], table[first:, history_text.END]])))
         self.count += len(table) - first
 
     def add_lines(self, lines: Sequence[Line]) -> None:
@@ -233,8 +217,9 @@ class Joined:
         f, keys, errors = self._codes
         records = []
         for number, e, flags, stated in lines:
-            key = (e.key or "", bool(flags & TEXT_KEY))
-            flags |= (VALUE_SET if e.value is not None else 0) | (VALUE2_SET if e.value2 is not None else 0)
+            key = (e.key or "", bool(flags & history_text.TEXT_KEY))
+            flags |= history_text.VALUE_SET if e.value is not None else 0
+            flags |= history_text.VALUE2_SET if e.value2 is not None else 0
             records.append(
                 (
                     *(number, stated, e.time_ns, e.process, int(e.type), flags),
@@ -321,7 +306,7 @@ def check_grammar(
         foreign = ~client & of_clients[rows.f]
         words = f"is invoked by clients in this history, and here by no client (process {NEMESIS})"
         _demand([(foreign, lambda row: f"{columns.f[rows.f[row]]} {words}")], columns, unit)
-    timed = bool((columns.flag(HAS_TIME) | ~client).all())
+    timed = bool((columns.flag(history_text.HAS_TIME) | ~client).all())
     key = np.where(answers & (rows.key < 0), rows.key[before], rows.key)
     return replace(columns, rows=rows._replace(key=key, time=rows.time if timed else np.zeros_like(rows.time)))
 
@@ -342,15 +327,16 @@ def _of_values(
     highest = np.maximum.accumulate(np.maximum(rows.stated, -1))
     highest = np.concatenate([[-1], highest[:-1]])[:count]
     yield (
-        (rows.stated != NO_INDEX) & (rows.stated <= highest) & ((rows.stated >= 0) | (highest >= 0)),
+        (rows.stated != history_text.NO_INDEX) & (rows.stated <= highest) & ((rows.stated >= 0) | (highest >= 0)),
         lambda row: _wrong_index(int(rows.stated[row]), int(highest[row])),
     )
-    ok, has_value, is_nil = answers & (rows.type == Type.OK), columns.flag(HAS_VALUE), columns.flag(STATES_NIL)
+    ok, has_value = answers & (rows.type == Type.OK), columns.flag(history_text.HAS_VALUE)
+    is_nil = columns.flag(history_text.STATES_NIL)
     yield (
         ok & ~has_value & is_nil[before],
         lambda _: "the invoke has :value nil, and the answer has no :value; write :value nil if that was the answer",
     )
-    split = columns.flag(KEY_IN_VALUE)
+    split = columns.flag(history_text.KEY_IN_VALUE)
     yield (
         ok & has_value & ~is_nil & (rows.key < 0) & ~split & split[before],
         lambda row: (

@@ -36,11 +36,10 @@ from checkers.base.arrays import Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.values import canonical, parse, text_of_key, text_of_value
-from checkers.kernels.grouping import grouped
+from checkers.kernels.codes import dense_processes, dictionary_codes, grouped
 from checkers.kernels.kafka_log import ASSIGN, UNKNOWN_OFFSET, KafkaColumns
 from checkers.kernels.transactions.payloads import Pairs, pair
 from checkers.models.answers import WrongEvent
-from checkers.sealing.codes import dense_processes, dictionary_codes
 from checkers.sealing.tables import new_database
 from checkers.transactions.checker import RowsOfFile, demand_room_for_events, read_columns
 from checkers.transactions.read import Lazily

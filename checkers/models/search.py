@@ -4,7 +4,7 @@ It is the just-in-time search (Lowe 2017).  A configuration is a state and the o
 order.  At a return, configurations without the operation are extended until they contain it.
 
 Two implementations give the same answer.  If few states can occur, a table of integers lists the next state for each
-state and each class of operations, and the compiled search decides (`kernels/search/event_search.py`).  Otherwise
+state and each class of operations, and the compiled search decides (`kernels/event_search.py`).  Otherwise
 `plain_search` decides, whose configurations hold states of the model and sets of operations as the bits of an integer.
 
 A large table costs seconds, and most histories need none.  So a small table is tried first, then a short plain search,
@@ -31,9 +31,9 @@ import numpy as np
 
 from checkers.base.checker import Budget
 from checkers.base.independent_search import Disagreement
+from checkers.kernels import event_search
+from checkers.kernels.event_search import EventSchedule, Table
 from checkers.kernels.operations import OPEN
-from checkers.kernels.search import event_search
-from checkers.kernels.search.event_search import EventSchedule, Table
 from checkers.models.model import REFUSED, Model, Operation, State
 
 ENTRIES_FIRST_PER_OPERATION = 50

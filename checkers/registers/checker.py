@@ -1,8 +1,8 @@
 """Judges every key as a register.  A history is linearizable iff that of each object is (Herlihy & Wing 1990).
 
 There is one part per bucket (`sealing/key_buckets.py`).  The kernel for unique values
-(`kernels/registers/unique_values.py`) judges all keys of a bucket in one call.  Keys in which values repeat go to the
-search (`kernels/registers/antichain.py`), which may need many more steps.  There each key first gets the same share of
+(`kernels/register_unique_values.py`) judges all keys of a bucket in one call.  Keys in which values repeat go to the
+search (`kernels/register_antichain.py`), which may need many more steps.  There each key first gets the same share of
 the budget.  Keys that used up their share then get the steps that are left, one key after another.  For each wrong key,
 `smallest_window.py` makes the smallest window that shows why, and the independent search judges it again.
 
@@ -23,9 +23,9 @@ from checkers.base.checker import Budget, Checker, Part
 from checkers.base.history import MalformedHistory
 from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import MAX_WITNESSES, Witness
+from checkers.kernels import register_antichain as antichain
+from checkers.kernels import register_unique_values as register
 from checkers.kernels.operations import KINDS, OTHER_FUNCTION
-from checkers.kernels.registers import antichain
-from checkers.kernels.registers import unique_values as register
 from checkers.registers import explain_repeated_values, explain_unique_values
 from checkers.registers.judge_keys import OBSERVED, BucketFinding, JudgedKeys, combine
 from checkers.sealing.history_rows import functions_besides

@@ -27,7 +27,7 @@ import numpy as np
 
 from checkers.base.arrays import Bools
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
-from checkers.kernels.registers.unique_values import Key
+from checkers.kernels.register_unique_values import Key
 from checkers.registers.explain_unique_values import UNEXPLAINED, ValueStory, at, beginning, value_of, who
 from checkers.registers.smallest_window import Questions, as_value, rivals_among, smallest_window, value_left
 from checkers.sealing.key_buckets import Bucket

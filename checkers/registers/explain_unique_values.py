@@ -24,7 +24,7 @@ from checkers.base.history import doubt_of_refusal
 from checkers.base.values import letter, span_in_words
 from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
-from checkers.kernels.registers.unique_values import Key
+from checkers.kernels.register_unique_values import Key
 from checkers.registers.smallest_window import Window, as_value, producer_of, smallest_window, value_left
 from checkers.sealing.history_rows import Row, read_rows, refused
 from checkers.sealing.key_buckets import Bucket

@@ -14,10 +14,17 @@ import numpy as np
 from checkers.base.arrays import Int8
 from checkers.base.checker import Budget
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness, nothing_shown
-from checkers.kernels.history.numbering import drop_failed_cas
-from checkers.kernels.operations import HAS_MISMATCH, NIL, OPEN, SIZE_BYTES_PER_OPERATION, WRITE, Operations
-from checkers.kernels.registers import antichain
-from checkers.kernels.registers import unique_values as register
+from checkers.kernels import register_antichain as antichain
+from checkers.kernels import register_unique_values as register
+from checkers.kernels.operations import (
+    HAS_MISMATCH,
+    NIL,
+    OPEN,
+    SIZE_BYTES_PER_OPERATION,
+    WRITE,
+    Operations,
+    drop_failed_cas,
+)
 
 DID_NOT_HAPPEN, OBSERVED = "did-not-happen", "observed"
 """The two meanings of a failed cas: values of the parameter `failed_cas` of a part.  Default: DID_NOT_HAPPEN.

@@ -33,10 +33,10 @@ import numpy as np
 from checkers.base import independent_search as search
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.shrinking import drop_in_pieces, first_that_holds
+from checkers.kernels import register_antichain as antichain
+from checkers.kernels import register_unique_values as register
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
-from checkers.kernels.registers import antichain
-from checkers.kernels.registers import unique_values as register
-from checkers.kernels.registers.unique_values import Key
+from checkers.kernels.register_unique_values import Key
 
 SEARCHED_MAX = 400
 """The independent search does not judge windows of more operations.  The witness reports this."""

@@ -29,8 +29,17 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.history import MalformedHistory
-from checkers.kernels.history.numbering import StoredColumns, check_and_widen, drop_failed_cas, number_keys
-from checkers.kernels.operations import HAS_MISMATCH, MISMATCH, NIL, SIZE_BYTES_PER_OPERATION, Operations
+from checkers.kernels.operations import (
+    HAS_MISMATCH,
+    MISMATCH,
+    NIL,
+    SIZE_BYTES_PER_OPERATION,
+    Operations,
+    StoredColumns,
+    check_and_widen,
+    drop_failed_cas,
+    number_keys,
+)
 from checkers.sealing.history_rows import History
 
 BARE = pa.schema(

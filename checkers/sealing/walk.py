@@ -33,10 +33,10 @@ import pyarrow.parquet as pq
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.columns import HISTORY, StreamReader
 from checkers.base.history import CREATE, MISMATCH_ERRORS, NEMESIS, MalformedHistory, Type
-from checkers.kernels.history import agreement, grammar
-from checkers.kernels.history.agreement import Values
+from checkers.kernels import history_grammar as grammar
+from checkers.kernels.codes import Processes, Words, dictionary_codes
+from checkers.kernels.history_grammar import Values
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OPEN, OTHER, WRITE
-from checkers.sealing.codes import Processes, Words, dictionary_codes
 from checkers.sealing.history_rows import ROWS_PER_GROUP, History, chunks_of_groups
 from checkers.sealing.manifest import SEALED, STREAM
 
@@ -112,7 +112,9 @@ class Walk:
         process, type_ = numpy_of(chunk, "process"), numpy_of(chunk, "type")
         dense = self._processes.dense(process)
         if self._processes.count > len(self._open.row):
-            self._open = grammar.with_more(self._open, max(self._processes.count, 2 * len(self._open.row)))
+            self._open = grammar.with_more(
+                self._open, grammar.no_process_yet(max(self._processes.count, 2 * len(self._open.row)))
+            )
         f, key = self._functions.codes(chunk.column("f")), self._keys.codes(chunk.column("key"))
         index = _read_only(np.arange(first, self._rows)) if gaps else numpy_of(chunk, "index")
         rows = grammar.GrammarColumns(index, process, dense, type_, f, key)
@@ -263,7 +265,7 @@ class ClientRows:
         self._main_row = main_row
         self._keyed = self._keyless = -1
         self._has_registers = False
-        self._invoked = agreement.nothing_invoked(64)
+        self._invoked = grammar.nothing_invoked(64)
 
     def first_fault(
         self, chunk: pa.Table, first: int, process: Int32, f: Int32, functions: list[str], key: Int32
@@ -301,7 +303,9 @@ class ClientRows:
         kind, values: as in `operations.Events`.  dense: the process of each row as a number below `processes`.
         """
         if processes > len(self._invoked.value):
-            self._invoked = agreement.with_more(self._invoked, max(processes, 2 * len(self._invoked.value)))
+            self._invoked = grammar.with_more(
+                self._invoked, grammar.nothing_invoked(max(processes, 2 * len(self._invoked.value)))
+            )
         type_ = np.asarray(chunk.column("type").combine_chunks())
         has_value = ~(_is_null(chunk, "value") & _is_null(chunk, "value2"))
         clients = process >= 0
@@ -310,7 +314,7 @@ class ClientRows:
             shows_values = (type_ == Type.INVOKE) | (type_ == Type.OK)
             wrong |= clients & (kind != OTHER) & shows_values & ~_is_null(chunk, "payload")
         mine = clients & ((kind == WRITE) | (kind == CAS)) & (has_value | (type_ != Type.OK))
-        agreement.mark_contradictions(mine, dense, type_, values, self._invoked, wrong)
+        grammar.mark_contradictions(mine, dense, type_, values, self._invoked, wrong)
         return np.asarray(wrong, bool)
 
 

@@ -24,7 +24,9 @@ import resource
 import socket
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 MEMORY_VARIABLE = "KRUCIBLE_WORKER_MEMORY_BYTES"
@@ -88,6 +90,40 @@ def import_unzipped() -> None:
             sys.path.remove(str(zipped))
 
 
+@dataclass
+class Compilations:
+    """Record of the compiler's work.
+
+    names: the functions it compiled, in order, one entry for each combination of types.  seconds: the time it took.
+    """
+
+    names: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@contextmanager
+def watch_compiler() -> Iterator[Compilations]:
+    """Record what is compiled inside the block; the record is complete when the block ends.
+
+    Loading machine code from the cache does not count as a compilation.
+    """
+    from numba.core import event
+
+    seen = Compilations()
+    with event.install_recorder("numba:compile") as recorder:
+        yield seen
+    depth, began = 0, 0.0
+    for at, reported in recorder.buffer:
+        if reported.is_start:
+            function = reported.data["dispatcher"].py_func
+            seen.names.append(f"{function.__module__}.{function.__qualname__}")
+            began = at if depth == 0 else began
+            depth += 1
+        else:
+            depth -= 1
+            seen.seconds += at - began if depth == 0 else 0.0
+
+
 def main(began: float | None = None) -> None:
     """Make ready and fork workers until Spark closes standard input.  began: `time.monotonic()` of the first step."""
     global _described
@@ -107,7 +143,6 @@ def _ready(began: float) -> WorkerHost:
     problem, compiled, compile_s = "", 0, 0.0
     try:
         from checkers.few_rows import load_kernels_of_parts
-        from checkers.kernels.compilations import watch_compiler
 
         with watch_compiler() as compiler:
             load_kernels_of_parts()

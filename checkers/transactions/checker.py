@@ -27,8 +27,8 @@ from checkers.base.columns import HISTORY, over_budget
 from checkers.base.history import CREATE, Event
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
+from checkers.kernels.codes import dictionary_codes
 from checkers.kernels.transactions.payloads import Bytes
-from checkers.sealing.codes import dictionary_codes
 from checkers.transactions import groups
 from checkers.transactions.anomalies import ENDINGS, STRICT_SERIALIZABLE
 from checkers.transactions.groups import group_count, groups_of, joined, judge_group

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from checkers.base.arrays import Bools, Int32, Int64
+from checkers.kernels.codes import dense_processes
 from checkers.kernels.transactions import list_versions, rw_register
 from checkers.kernels.transactions import order_problem as problems
 from checkers.kernels.transactions import order_replay as replays
@@ -62,7 +63,6 @@ from checkers.kernels.transactions.rw_register import (
     meetings_of,
     versions_in_time,
 )
-from checkers.sealing.codes import dense_processes
 from checkers.transactions.anomalies import PLAIN, PROCESS, REALTIME, parts_of
 from checkers.transactions.read import Model
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.base.arrays import Bools, Int32, Int64
-from checkers.kernels.grouping import members
+from checkers.kernels.codes import dense_processes, members
 from checkers.kernels.transactions.columns import OK, Transactions
 from checkers.kernels.transactions.cycle_levels import (
     ANY,
@@ -53,7 +53,6 @@ from checkers.kernels.transactions.dependencies import (
     reverse,
 )
 from checkers.kernels.transactions.sweep import Sweep, sweep, sweep_on
-from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies
 
 _CLASSES = (

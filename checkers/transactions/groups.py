@@ -32,9 +32,9 @@ from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 from checkers.base.verdict import combine as combine_groups
+from checkers.kernels.codes import dense_processes
 from checkers.kernels.transactions.columns import OK, READ, WRITE
 from checkers.kernels.transactions.dependencies import joined_components
-from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies
 from checkers.transactions.judge import judge_transcript, of_anomalies
 from checkers.transactions.read import Lazily, Transcript, with_transactions

@@ -26,13 +26,13 @@ from checkers.base.arrays import Bools, Int32
 from checkers.base.checker import Budget
 from checkers.base.history import Event
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
+from checkers.kernels.codes import dense_processes
 from checkers.kernels.transactions import columns as kinds
 from checkers.kernels.transactions import list_versions, rw_register
 from checkers.kernels.transactions.columns import Edges, Findings, Transactions, element_bases, new_findings
 from checkers.kernels.transactions.dependencies import Groups, build_graph, link_groups
 from checkers.kernels.transactions.order_replay import keeps_real_time, keeps_sessions
 from checkers.kernels.transactions.order_search import NO_ORDER, ORDER, UNDECIDED
-from checkers.sealing.codes import dense_processes
 from checkers.transactions import anomalies, complete, repeated_values
 from checkers.transactions.cycles import CycleSearch, NamedCycle, find_cycles
 from checkers.transactions.explain import explain_cycle, explain_finding

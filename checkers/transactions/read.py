@@ -19,7 +19,7 @@ import numpy as np
 from checkers.base.arrays import Bools, Int32, Int64
 from checkers.base.history import CREATE, NEMESIS, Event, Type, paired
 from checkers.base.values import canonical, encode, parse
-from checkers.kernels.grouping import members
+from checkers.kernels.codes import members
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE, Transactions
 from checkers.models.answers import WrongEvent
 

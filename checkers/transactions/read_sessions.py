@@ -14,7 +14,7 @@ import numpy as np
 from checkers.base.arrays import Bools, Int8, Int64
 from checkers.base.history import Type
 from checkers.formats.session_files import READ, WRITE, SessionHistory
-from checkers.kernels.grouping import members
+from checkers.kernels.codes import members
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, Transactions
 from checkers.kernels.transactions.payloads import number_values
 from checkers.transactions.read import Lazily, Model, Transcript

@@ -15,11 +15,10 @@ import numpy as np
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import CREATE, Event, Type
 from checkers.formats.rows import HistoryColumns
-from checkers.kernels.grouping import members
+from checkers.kernels.codes import dense_processes, members
 from checkers.kernels.transactions import payloads
 from checkers.kernels.transactions.columns import WRITE, Transactions
 from checkers.kernels.transactions.payloads import Bytes, are_dense, number_values
-from checkers.sealing.codes import dense_processes
 from checkers.transactions.read import Lazily, Model, Transcript, read_transactions
 
 

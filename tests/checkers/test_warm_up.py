@@ -40,7 +40,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-from checkers.kernels.compilations import watch_compiler
+from checkers.spark.daemon import watch_compiler
 
 with watch_compiler() as compiler:
     import numba
@@ -161,8 +161,8 @@ for found in pkgutil.walk_packages(checkers.__path__, "checkers."):
             value = getattr(names.get(function.value.id), function.attr, None)
         if isinstance(value, Kernel):
             called[value.__module__ + "." + value.__qualname__] = value
-assert "checkers.kernels.history.grammar.first_fault" in called, sorted(called)
-assert "checkers.kernels.history.text_rows._value" not in called, sorted(called)
+assert "checkers.kernels.history_grammar.first_fault" in called, sorted(called)
+assert "checkers.kernels.history_text._value" not in called, sorted(called)
 for name in GROUPS:
     compile_group(name)
 missing = [n for n, k in called.items() if "compiled" not in vars(k) or not k.compiled.overloads]

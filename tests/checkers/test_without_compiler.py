@@ -13,8 +13,8 @@ from test_warm_up import FOLDERS
 
 from checkers.base.arrays import Int8, Int64, UInt8, UInt64
 from checkers.kernels import jit, plain
+from checkers.kernels.configurations import ones, trailing_zeros
 from checkers.kernels.jit import kernel, python_alone
-from checkers.kernels.search.configurations import ones, trailing_zeros
 
 JUDGE_TWICE = """
 import sys

@@ -7,7 +7,7 @@ import numpy as np
 from checkers.base.arrays import Int8, Int32, Int64
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, WRITE, Operations
-from checkers.kernels.registers.unique_values import key_of
+from checkers.kernels.register_unique_values import key_of
 
 OPERATIONS_MAX = 8
 KEYS_AT_ONCE = 50_000

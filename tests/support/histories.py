@@ -17,8 +17,8 @@ from checkers.base.history import Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.judging import judge_run
+from checkers.kernels import register_unique_values as register
 from checkers.kernels.operations import KINDS, NIL, OTHER, Events, Operations, pair_events
-from checkers.kernels.registers import unique_values as register
 from checkers.registers.checker import LINEARIZABILITY, split
 from checkers.sealing.seal import seal
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from checkers.base import independent_search as search
 from checkers.base.history import Event, Type
+from checkers.kernels import register_antichain as antichain
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
-from checkers.kernels.registers import antichain
-from checkers.kernels.registers.unique_values import Key
+from checkers.kernels.register_unique_values import Key
 
 KIND = {"read": READ, "write": WRITE, "cas": CAS, "mismatch": MISMATCH}
 

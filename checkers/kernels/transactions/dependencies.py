@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.base.arrays import Int8, Int32, Int64
-from checkers.kernels.grouping import grouped
+from checkers.kernels.codes import grouped
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import Edges
 

@@ -39,7 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.base.arrays import Bools, Int32, Int64
-from checkers.kernels.grouping import grouped, members
+from checkers.kernels.codes import grouped, members
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import OK, WRITE, Edges, Transactions, Written, holds
 from checkers.kernels.transactions.dependencies import (

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import Type
-from checkers.kernels.grouping import grouped
+from checkers.kernels.codes import grouped
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import mates
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.base.checker import Budget
-from checkers.kernels.grouping import grouped
+from checkers.kernels.codes import grouped
 from checkers.kernels.transactions.dependencies import Graph, components
 from checkers.models.known_object import KnownObject, ObjectFinding, ObjectFunction
 from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of

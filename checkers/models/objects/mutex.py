@@ -2,7 +2,7 @@
 
 An acquire and its release form a block: no other operation may stand between them.  A register with unique values
 demands the same of a write and a read of its value.  So each pair becomes a write and a read of the same new number,
-and the register kernel decides (`kernels/registers/unique_values.py`).
+and the register kernel decides (`kernels/register_unique_values.py`).
 
     acquire without an answer    need not have happened: it could only keep other processes from the lock
     release without an answer    happens at some later time, or never if no acquire follows
@@ -19,9 +19,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from checkers.base.checker import Budget
+from checkers.kernels import register_unique_values as register
 from checkers.kernels.operations import NIL, OPEN, READ, WRITE
-from checkers.kernels.registers import unique_values as register
-from checkers.kernels.registers.unique_values import Key
+from checkers.kernels.register_unique_values import Key
 from checkers.models.known_object import KnownObject, ObjectFinding, ObjectFunction, by_search
 from checkers.models.model import REFUSED, Model, Operation, State
 from checkers.models.witnesses import Decided

@@ -25,7 +25,7 @@ Suppose that every push and every pop has an answer, and that conservation holds
    pop returned after every pop was called.  Any value like this can be the first: push it before, and pop it behind, an
    order of the others.  So the history has an order iff there is such a value, and the others have one.
 
-`kernels/search/nested_stays.py` removes one value after another by 2 and 3.  If 3 finds none, a few stays that fill all
+`kernels/nested_stays.py` removes one value after another by 2 and 3.  If 3 finds none, a few stays that fill all
 the gaps prove it: with these values alone there is no such value either.  (To remove one value after another is the
 idea of Lee & Mathur, OOPSLA 2025; to look at the gaps that stays fill is that of Abdulla et al., PLDI 2025.)
 
@@ -56,7 +56,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.base.checker import Budget
-from checkers.kernels.search.nested_stays import deadlines, nest
+from checkers.kernels.nested_stays import deadlines, nest
 from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding, by_search
 from checkers.models.model import NEVER, Model, Operation, named, plain, were
 from checkers.models.objects import conservation

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from checkers.kernels import machine_code
-from checkers.kernels.history import text_rows
+from checkers.kernels import history_text, machine_code
 from checkers.kernels.jit import Kernel, inner_kernel
 
 ROOT = Path(__file__).parents[3]
@@ -110,7 +109,7 @@ def test_machine_code_made_in_one_folder_is_used_in_another_and_by_another_cache
 
 def test_the_readers_of_text_and_all_they_call_count_no_references() -> None:
     """Reference counting is atomic; with it they take four times as long."""
-    waiting: list[object] = [text_rows.read_maps, text_rows.read_lines]
+    waiting: list[object] = [history_text.read_maps, history_text.read_lines]
     seen = set[str]()
     while waiting:
         each = waiting.pop()

@@ -8,13 +8,13 @@ import pytest
 
 from bench.instruments.transaction_histories import by_session, simulate_sessions
 from checkers.base.arrays import Int32, Int64
+from checkers.kernels.codes import dense_processes
 from checkers.kernels.transactions import order_problem as problems
 from checkers.kernels.transactions import visible_writes as visible
 from checkers.kernels.transactions.columns import OK, READ, Transactions, element_bases, new_findings
 from checkers.kernels.transactions.cycle_levels import next_of_process
 from checkers.kernels.transactions.order_search import ORDER, find_order, guess_of, no_time
 from checkers.kernels.transactions.rw_register import read_registers
-from checkers.sealing.codes import dense_processes
 
 
 @pytest.mark.parametrize("keys", [5, 20, 100])

@@ -21,8 +21,7 @@ from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
-from checkers.kernels.jit import kernel
-from checkers.kernels.search.configurations import (
+from checkers.kernels.configurations import (
     STEPS_MAX,
     WORDS_PER_STEP,
     allow,
@@ -32,6 +31,7 @@ from checkers.kernels.search.configurations import (
     new_hands,
     steps_of,
 )
+from checkers.kernels.jit import kernel
 from checkers.models.model import Model, operations_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.mutex import MUTEX

@@ -17,7 +17,7 @@ from small_domain import Op, as_events, key_of, nonsense
 from checkers.base.columns import HISTORY, MalformedHistory, events_to_table
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity, Verdict
-from checkers.kernels.registers import unique_values as register
+from checkers.kernels import register_unique_values as register
 from checkers.online import Alarm, OnlineKeys, judge_prefix
 
 

@@ -12,11 +12,11 @@ from small_domain import Op, correct, judged, key_of, nonsense, searched
 
 from bench.objects import VIOLATIONS, another_answer, correct_key
 from checkers.base.independent_search import SearchExhausted
+from checkers.kernels import register_antichain as antichain
 from checkers.kernels.operations import NIL
-from checkers.kernels.registers import antichain
-from checkers.kernels.registers.antichain import certainly_overwritten
-from checkers.kernels.registers.board import prepare
-from checkers.kernels.registers.unique_values import Key
+from checkers.kernels.register_antichain import certainly_overwritten
+from checkers.kernels.register_board import prepare
+from checkers.kernels.register_unique_values import Key
 
 HOLDS, NO_ORDER = antichain.LINEARIZABLE, antichain.NO_ORDER
 START = np.array([NIL], np.int64)

@@ -15,9 +15,9 @@ from checkers.base.checker import Budget, Part
 from checkers.base.history import Event
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Witness
+from checkers.kernels import register_antichain as antichain
+from checkers.kernels import register_unique_values as register
 from checkers.kernels.operations import SIZE_BYTES_PER_OPERATION, Operations
-from checkers.kernels.registers import antichain
-from checkers.kernels.registers import unique_values as register
 from checkers.registers import judge_keys
 from checkers.registers.checker import judge, split
 from checkers.registers.judge_keys import BucketFinding, combine

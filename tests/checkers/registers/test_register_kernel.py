@@ -14,7 +14,7 @@ from histories import Script, as_operations, by_construction, judged_alone, tiny
 from checkers.base.history import CREATE, Event, Type
 from checkers.base.independent_search import linearizable
 from checkers.base.verdict import Validity
-from checkers.kernels.registers import unique_values as register
+from checkers.kernels import register_unique_values as register
 from tests.support.register_operations import operations_of
 
 

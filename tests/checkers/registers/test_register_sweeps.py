@@ -16,11 +16,11 @@ from histories import by_construction, judged_alone
 from checkers.base.arrays import Int8, Int64
 from checkers.base.history import Type
 from checkers.base.independent_search import linearizable
+from checkers.kernels import register_antichain as antichain
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, MISMATCH, NIL, READ, WRITE, Operations
-from checkers.kernels.registers import antichain
-from checkers.kernels.registers.board import prepare
-from checkers.kernels.registers.unique_values import BLOCKS_CROSS, FIRST_INVALID, LINEARIZABLE, Key, judge_keys, key_of
+from checkers.kernels.register_board import prepare
+from checkers.kernels.register_unique_values import BLOCKS_CROSS, FIRST_INVALID, LINEARIZABLE, Key, judge_keys, key_of
 from tests.support.register_operations import operations_of
 
 STEPS_MAX = 10**9

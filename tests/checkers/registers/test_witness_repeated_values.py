@@ -14,9 +14,9 @@ from small_domain import Op, correct, judged, key_of, nonsense, with_mismatch
 
 from checkers.base import independent_search as search
 from checkers.base.verdict import Validity
+from checkers.kernels import register_antichain as antichain
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
-from checkers.kernels.registers import antichain
-from checkers.kernels.registers.unique_values import Key
+from checkers.kernels.register_unique_values import Key
 from checkers.registers.smallest_window import Questions, Window, as_value, smallest_window
 
 

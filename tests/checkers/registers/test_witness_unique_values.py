@@ -12,7 +12,7 @@ from histories import Script, as_operations, by_construction, tiny, verdict_of, 
 from checkers.base.history import Event, Type
 from checkers.base.independent_search import linearizable
 from checkers.base.verdict import Validity, Witness
-from checkers.kernels.registers import unique_values as register
+from checkers.kernels import register_unique_values as register
 from checkers.registers.smallest_window import Window, smallest_window
 from tests.support.register_operations import operations_of
 

@@ -16,8 +16,17 @@ from checkers.base.history import CREATE, Event, MalformedHistory, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.judging import judge_run
-from checkers.kernels.history.numbering import are_numbers, numbered
-from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, SIZE_BYTES_PER_OPERATION, WRITE
+from checkers.kernels.operations import (
+    CAS,
+    MISMATCH,
+    NIL,
+    OPEN,
+    READ,
+    SIZE_BYTES_PER_OPERATION,
+    WRITE,
+    are_numbers,
+    numbered,
+)
 from checkers.registers.checker import LINEARIZABILITY, judge, split
 from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
 from checkers.sealing.seal import seal

@@ -12,7 +12,7 @@ transitions.
 
 The object is a table.  A row is a *class* of operations with the same effect and answer.  A column is a state.  An
 entry is the state after the operation, or -1 if this answer is impossible in the state.  The search is that of
-`kernels/registers/antichain.py` without the rules that are special to registers:
+`kernels/register_antichain.py` without the rules that are special to registers:
 
     observer   a class that never changes the state.  It is owed until a state accepts it, and enters the order there.
     mutator    owed and available; both end when it enters the order.  One that never returned is never owed.
@@ -30,9 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from checkers.base.arrays import Int8, Int32
-from checkers.kernels.jit import inner_kernel, kernel, spliced_kernel
-from checkers.kernels.operations import OPEN
-from checkers.kernels.search.configurations import (
+from checkers.kernels.configurations import (
     ALL,
     BEAMS,
     FORGOTTEN,
@@ -67,6 +65,8 @@ from checkers.kernels.search.configurations import (
     with_room,
     with_room_size_bytes,
 )
+from checkers.kernels.jit import inner_kernel, kernel, spliced_kernel
+from checkers.kernels.operations import OPEN
 
 NOT_TRIED = -1
 """Stands for a state: this operation is of no use as the next step."""

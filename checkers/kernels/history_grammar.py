@@ -4,15 +4,18 @@
 - A completion has the f and the key of its invoke.
 - After an info the process is retired: it has no later row.
 - The index counts from 0 without gaps.  Faults (process -1) follow no grammar.
+
+`mark_contradictions` compares answers with invokes, for functions whose answer must repeat the value of the invoke.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from checkers.base.arrays import Int8, Int32, Int64
+from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import NEMESIS, Type
 from checkers.kernels.jit import kernel
 
@@ -28,7 +31,7 @@ OTHER_KEY = 8
 
 IDLE, RETIRED = -1, -2
 
-_INVOKE, _INFO = int(Type.INVOKE), int(Type.INFO)
+_INVOKE, _OK, _INFO = int(Type.INVOKE), int(Type.OK), int(Type.INFO)
 
 
 class Open(NamedTuple):
@@ -48,13 +51,6 @@ def no_process_yet(count: int) -> Open:
     """Return the state before the first row, with room for `count` processes."""
     idle, none = np.full(count, IDLE, np.int64), np.full(count, -1, np.int64)
     return Open(idle, none, np.full(count, -1, np.int32), np.full(count, -1, np.int32))
-
-
-def with_more(open_: Open, count: int) -> Open:
-    """Return the same state with room for `count` processes."""
-    known, more = len(open_.row), no_process_yet(count)
-    more.row[:known], more.last[:known], more.f[:known], more.key[:known] = open_
-    return more
 
 
 class GrammarColumns(NamedTuple):
@@ -107,3 +103,47 @@ def first_fault(first_row: int, rows: GrammarColumns, open_: Open) -> tuple[int,
             open_.row[p] = RETIRED if type_[i] == _INFO else IDLE
         open_.last[p] = row
     return SOUND, -1, -1
+
+
+class Values(NamedTuple):
+    """The two values of each row, or of what each process invoked last, by its dense number: int64 each."""
+
+    value: Int64
+    value2: Int64
+
+
+def nothing_invoked(count: int) -> Values:
+    """Return the state before the first row, with room for `count` processes."""
+    return Values(np.zeros(count, np.int64), np.zeros(count, np.int64))
+
+
+_State = TypeVar("_State", Open, Values)
+
+
+def with_more(state: _State, first: _State) -> _State:
+    """Return the same state with the room of one before the first row, which has more."""
+    pairs: Iterable[tuple[Any, Any]] = zip(first, state, strict=True)
+    for column, known in pairs:
+        column[: len(known)] = known
+    return first
+
+
+@kernel
+def mark_contradictions(
+    mine: Bools, process: Int32, type_: Int8, values: Values, invoked: Values, wrong: Bools
+) -> None:
+    """Set `wrong` at every ok whose values differ from those of its invoke.  O(rows).
+
+    The columns hold consecutive rows of a history that follows the grammar.
+    mine: rows of functions whose answer repeats the invoke, without answers that have no value: these contradict
+    nothing.  process: dense.
+    invoked: the function updates it, so a caller may pass a history piece by piece.
+    """
+    for i in range(mine.shape[0]):
+        if not mine[i]:
+            continue
+        p = process[i]
+        if type_[i] == _INVOKE:
+            invoked.value[p], invoked.value2[p] = values.value[i], values.value2[i]
+        elif type_[i] == _OK and (values.value[i] != invoked.value[p] or values.value2[i] != invoked.value2[p]):
+            wrong[i] = True

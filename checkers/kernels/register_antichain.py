@@ -3,7 +3,7 @@
 Theory.  Follow the events, and keep every possible order of the operations so far.  A decision is needed only at a
 *return*: the returning operation must be in the order by then.  So an operation enters the order only if a returning
 operation needs it ("just in time", Lowe 2017).  The search is that of Wing & Gong 1993.  The problem is NP-complete
-(Gibbons & Korach 1997).  A configuration summarises one possible order (`kernels/search/configurations.py`):
+(Gibbons & Korach 1997).  A configuration summarises one possible order (`kernels/configurations.py`):
 
     read, mismatch   owed until the state once is (is not) its value while it is open.  Then it enters the order at
                      once, because it changes nothing.  A MISMATCH is a failed cas taken as an observation.
@@ -67,20 +67,7 @@ from __future__ import annotations
 import numpy as np
 
 from checkers.base.arrays import Int8, Int32, Int64
-from checkers.kernels.jit import inner_kernel, kernel, spliced_kernel
-from checkers.kernels.operations import CAS, MISMATCH, OPEN, WRITE, Operations
-from checkers.kernels.registers.board import (
-    RULES,
-    Board,
-    BoardRegister,
-    KeyProblem,
-    clear,
-    give_slot,
-    new_board,
-    prepare,
-)
-from checkers.kernels.registers.unique_values import Key, key_of
-from checkers.kernels.search.configurations import (
+from checkers.kernels.configurations import (
     BEAMS,
     LINEARIZABLE,
     NO_ORDER,
@@ -101,7 +88,20 @@ from checkers.kernels.search.configurations import (
     unknown_to_the_compiler,
     with_room,
 )
-from checkers.kernels.search.event_search import Course, follow_events, search_events
+from checkers.kernels.event_search import Course, follow_events, search_events
+from checkers.kernels.jit import inner_kernel, kernel, spliced_kernel
+from checkers.kernels.operations import CAS, MISMATCH, OPEN, WRITE, Operations
+from checkers.kernels.register_board import (
+    RULES,
+    Board,
+    BoardRegister,
+    KeyProblem,
+    clear,
+    give_slot,
+    new_board,
+    prepare,
+)
+from checkers.kernels.register_unique_values import Key, key_of
 
 __all__ = [
     "LINEARIZABLE",

@@ -19,14 +19,14 @@ of their clusters.)
 An operation that never returned happened iff its value was observed, directly or through a cas that itself happened.
 If its value was not observed, it is always allowed to assume that the operation never happened.  So the test is exact.
 
-Values are found by their number (`kernels/history/numbering.py`).  The columns of a sealed bucket contain numbers
+Values are found by their number (`kernels/operations.py`).  The columns of a sealed bucket contain numbers
 already; other values are numbered first.  A key of n operations and p positions costs 8n + p steps, and as many words
 of memory.
 
 *Forgetting.*  Decides which operations of a growing history of registers may be forgotten, so that online judging stays
 cheap.
 
-Theory.  `unique_values.py` decides by blocks, of which it uses only f (the smallest return) and s (the largest call).
+Theory.  This file decides by blocks, of which it uses only f (the smallest return) and s (the largest call).
 Take a prefix that it found linearizable.  The *horizon* is the earliest call of an operation that is still open.  Take
 a block B with f(B) before the horizon.  Every later answer belongs to an operation that was called after f(B).
 Consider any other block A without open operations and with f(A) < s(B) and s(A) <= s(B):
@@ -57,10 +57,9 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.base.arrays import Int8, Int32, Int64
-from checkers.kernels.history.numbering import are_numbers, numbered
+from checkers.kernels import register_unique_values as register
 from checkers.kernels.jit import inner_kernel, kernel
-from checkers.kernels.operations import CAS, FIT, NIL, OPEN, READ, WRITE, Operations
-from checkers.kernels.registers import unique_values as register
+from checkers.kernels.operations import CAS, FIT, NIL, OPEN, READ, WRITE, Operations, are_numbers, numbered
 
 LINEARIZABLE = 0
 UNFIT = 1  # `Operations.unfit` holds the reason
@@ -389,7 +388,7 @@ def judge_and_forget(ops: Operations, horizons: Int64) -> tuple[Int8, Int8]:
     """Judge every key, and decide which operations of linearizable keys are still needed.
 
     horizons: int64[keys], row of the earliest open invoke (the number of rows if there is none).
-    Returns (code int8[keys], as in `unique_values.py`; fate int8[operations], KEEP in every other key).
+    Returns (code int8[keys], as of `judge_keys`; fate int8[operations], KEEP in every other key).
     """
     key_count = ops.positions.shape[0]
     code = np.zeros(key_count, np.int8)

@@ -22,10 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from checkers.base.arrays import Int8, Int32, Int64
-from checkers.kernels.jit import inner_kernel, kernel
-from checkers.kernels.operations import CAS, MISMATCH, OPEN, READ, WRITE
-from checkers.kernels.registers.unique_values import Key
-from checkers.kernels.search.configurations import (
+from checkers.kernels.configurations import (
     ALL,
     NONE,
     ONE,
@@ -35,7 +32,10 @@ from checkers.kernels.search.configurations import (
     take_slot,
     trailing_zeros,
 )
-from checkers.kernels.search.event_search import NOT_TRIED, Rules
+from checkers.kernels.event_search import NOT_TRIED, Rules
+from checkers.kernels.jit import inner_kernel, kernel
+from checkers.kernels.operations import CAS, MISMATCH, OPEN, READ, WRITE
+from checkers.kernels.register_unique_values import Key
 
 
 class Board(NamedTuple):
@@ -218,7 +218,7 @@ def _advance(register: BoardRegister, place: int, returning: int, step: int, sta
 @inner_kernel
 def _worth_trying(problem: KeyProblem, board: Board, step: int, state: int, hands: Hands) -> bool:
     """Return whether an available operation may be useful as an intermediate step (see the theory in
-    `antichain.py`)."""
+    `register_antichain.py`)."""
     need, avail = hands.need, hands.avail
     op = board.holder[step]
     is_write = problem.kind[op] == WRITE

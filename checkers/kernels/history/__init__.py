@@ -1,1 +1,0 @@
-"""Grammar, numbering and storage of histories as arrays."""

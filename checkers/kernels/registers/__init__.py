@@ -1,1 +1,0 @@
-"""Linearizability of registers, with unique values and with repeated ones."""

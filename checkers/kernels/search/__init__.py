@@ -1,1 +1,0 @@
-"""Just-in-time linearization over configurations, and the search over tables of states."""
