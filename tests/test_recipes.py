@@ -1,4 +1,4 @@
-"""The recipes for CI systems and the Makefile: steps run with commands that only note their words; slips are refused."""
+"""Recipes for CI systems and the Makefile: steps run with commands that only note their words; slips are refused."""
 
 from __future__ import annotations
 
