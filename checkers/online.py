@@ -67,8 +67,9 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int32, Int64
 from checkers.base.checker import Budget
-from checkers.base.columns import of_events, read_stream
+from checkers.base.columns import read_stream
 from checkers.base.history import Type
+from checkers.base.stored_rows import of_events
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Verdict, Witness
 from checkers.kernels import register_unique_values as register

@@ -65,8 +65,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Part, no_finding, no_parts
-from checkers.base.columns import HISTORY, over_budget
+from checkers.base.columns import HISTORY
 from checkers.base.history import Type, paired
+from checkers.base.stored_rows import over_budget
 from checkers.base.stored_run import READS_OF_A_SERVER, StoredRun, by_number, node_files
 from checkers.base.values import canonical, parse
 from checkers.base.verdict import Validity, Verdict, Witness, conclude

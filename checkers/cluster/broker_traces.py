@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from checkers.base.arrays import Int64
-from checkers.base.columns import coded, numbers, read_trace, words
+from checkers.base.stored_rows import coded, numbers, read_trace, words
 
 AWAKE_NS = 1_000_000_000
 """A process that writes a row this much later has run in between, and would have reported a missing answer."""

@@ -46,7 +46,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Need, Part
-from checkers.base.columns import log_rows, log_start
+from checkers.base.stored_rows import log_rows, log_start
 from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
 

@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.columns import log_rows, log_start, trace_row
+from checkers.base.stored_rows import log_rows, log_start, trace_row
 from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.cluster import broker_traces

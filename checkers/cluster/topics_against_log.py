@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.columns import HISTORY, log_rows, log_start, read_table
+from checkers.base.columns import HISTORY
 from checkers.base.history import Event
+from checkers.base.stored_rows import log_rows, log_start, read_table
 from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import Verdict, Witness, conclude
 from checkers.cluster.topic_states import MADE_BEFORE, state_in_words, state_of

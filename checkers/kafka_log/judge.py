@@ -39,8 +39,8 @@ import numpy as np
 
 from checkers.base.arrays import Int32, Int64
 from checkers.base.checker import BeyondBudget, Budget, Checker, Need, Part
-from checkers.base.columns import over_budget
 from checkers.base.history import Event, Type
+from checkers.base.stored_rows import over_budget
 from checkers.base.stored_run import StoredRun
 from checkers.base.values import for_json, in_words, parse
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, shortened

@@ -47,7 +47,7 @@ import pyarrow as pa
 
 from checkers.base.arrays import Int64
 from checkers.base.checker import Checker, no_finding, no_parts
-from checkers.base.columns import log_rows, log_start
+from checkers.base.stored_rows import log_rows, log_start
 from checkers.base.stored_run import StoredRun, by_number, gaps, node_files
 from checkers.base.values import span_in_words
 from checkers.base.verdict import DOUBTED, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, conclude

@@ -40,7 +40,7 @@ import pyarrow as pa
 
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget, Checker, Need, Part
-from checkers.base.columns import log_rows
+from checkers.base.stored_rows import log_rows
 from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import Verdict, Witness, conclude, one_of_each_first
 from checkers.kernels.raft import disagreements

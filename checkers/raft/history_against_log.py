@@ -52,8 +52,9 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.checker import Budget, Checker, no_finding, no_parts
-from checkers.base.columns import CLUSTER, log_rows, numbers, present, read_trace
+from checkers.base.columns import CLUSTER
 from checkers.base.history import CREATE, Type
+from checkers.base.stored_rows import log_rows, numbers, present, read_trace
 from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import Verdict, Witness, conclude, one_of_each_first
 from checkers.raft.reading import NAMED_WRITES, CopiedLog, Marks, holds, nothing_of, operations, read_log

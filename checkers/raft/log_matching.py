@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int32, Int64
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.columns import LogGroup, log_groups, log_rows, numbers, read_table
+from checkers.base.stored_rows import LogGroup, log_groups, log_rows, numbers, read_table
 from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.kernels.raft import NOWHERE, Slice, compare_all, irregular, slice_of

@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from checkers.base.checker import Checker, no_finding, no_parts
-from checkers.base.columns import log_rows
 from checkers.base.history import CREATE, Type
+from checkers.base.stored_rows import log_rows
 from checkers.base.stored_run import FINAL_COPY, StoredRun, gaps, node_files
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness, conclude
 from checkers.raft.history_against_log import final_logs

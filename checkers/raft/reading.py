@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools, Int64
 from checkers.base.checker import Budget
-from checkers.base.columns import coded, log_groups, numbers, present, read_trace, trace_row
+from checkers.base.stored_rows import coded, log_groups, numbers, present, read_trace, trace_row
 from checkers.kernels.raft import NOWHERE, lowest
 from checkers.raft.rules import CURRENT_EPOCH_EVENTS, Row, TraceRow
 from checkers.sealing import history_rows

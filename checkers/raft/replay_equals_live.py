@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Bools
 from checkers.base.checker import Budget, Checker, Part
-from checkers.base.columns import coded, numbers, present, read_trace, trace_row
+from checkers.base.stored_rows import coded, numbers, present, read_trace, trace_row
 from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.raft.reading import disks_by_row, nothing_of

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers.base import columns
+from checkers.base import stored_rows
 from checkers.base.arrays import Int64
 from checkers.base.checker import Budget, Part
 from checkers.base.stored_run import StoredRun, node_files
@@ -274,11 +274,11 @@ def _highest_epoch(path: str, copy: int) -> tuple[int, int]:
     """Return (offset, epoch) of the first entry of the highest epoch in a copy of a log; (0, -1) if it is empty."""
     at, epoch = 0, -1
     file = pq.ParquetFile(path)
-    for group in columns.log_groups(file.metadata, copy):
+    for group in stored_rows.log_groups(file.metadata, copy):
         table = file.read_row_group(group.number, ["copy", "offset", "epoch"], use_threads=False)
-        epochs = np.where(columns.numbers(table, "copy") == copy, columns.numbers(table, "epoch"), -1)
+        epochs = np.where(stored_rows.numbers(table, "copy") == copy, stored_rows.numbers(table, "epoch"), -1)
         if len(epochs) and epochs.max() > epoch:
-            at, epoch = int(columns.numbers(table, "offset")[np.argmax(epochs)]), int(epochs.max())
+            at, epoch = int(stored_rows.numbers(table, "offset")[np.argmax(epochs)]), int(epochs.max())
     return at, epoch
 
 
@@ -288,19 +288,19 @@ def _judge_states(part: Part, budget: Budget) -> StatesFinding:
     tables = []
     count = 0
     for number, path in enumerate(part.paths):
-        rows = columns.read_trace(path, ("applied", "snapshot"), ("offset", "hash"), range(first, stop))
-        offset = columns.numbers(rows, "offset")
-        rows = rows.filter(pa.array((offset >= first) & (offset < stop) & columns.present(rows, "hash")))
+        rows = stored_rows.read_trace(path, ("applied", "snapshot"), ("offset", "hash"), range(first, stop))
+        offset = stored_rows.numbers(rows, "offset")
+        rows = rows.filter(pa.array((offset >= first) & (offset < stop) & stored_rows.present(rows, "hash")))
         tables.append(rows.append_column("source", pa.repeat(pa.scalar(number), len(rows))))
         count += len(rows)
         budget.demand(count * ROW_SIZE_BYTES, f"{path}: {count} rows")
     table = pa.concat_tables(tables).unify_dictionaries()
-    is_applied = columns.coded(table, "event", {"applied": 1}) == 1
-    offset, hashes = columns.numbers(table, "offset"), columns.numbers(table, "hash")
-    seq, source = columns.numbers(table, "seq"), columns.numbers(table, "source")
+    is_applied = stored_rows.coded(table, "event", {"applied": 1}) == 1
+    offset, hashes = stored_rows.numbers(table, "offset"), stored_rows.numbers(table, "hash")
+    seq, source = stored_rows.numbers(table, "seq"), stored_rows.numbers(table, "source")
 
     def row(i: int) -> Row:
-        return columns.trace_row(part.paths[int(source[i])], int(seq[i]))
+        return stored_rows.trace_row(part.paths[int(source[i])], int(seq[i]))
 
     applied = np.flatnonzero(is_applied)
     states = [
@@ -344,7 +344,7 @@ def _judge_in_time(part: Part, budget: Budget) -> TimedFinding:
     rows = sum(pq.read_metadata(path).num_rows for path in part.paths)
     budget.demand(rows * ROW_SIZE_BYTES, f"all traces: {rows} rows")
     monitor = TimedMonitor(part.params["voters"], part.params["nodes"], part.params["until"])
-    tables = [columns.read_trace(path, TimedMonitor.EVENTS, TraceRow._fields) for path in part.paths]
+    tables = [stored_rows.read_trace(path, TimedMonitor.EVENTS, TraceRow._fields) for path in part.paths]
     replicas_join = any("voters" in pc.unique(table["event"]).to_pylist() for table in tables)
     traces = [rows_of_table(_that_matter_in_time(table, replicas_join)) for table in tables]
     witnesses: dict[str, list[Witness]] = {}
@@ -362,14 +362,14 @@ def _that_matter_in_time(table: pa.Table, replicas_join: bool) -> pa.Table:
 
     Marks of a node that never leads are not judged.  Of the appends of one epoch the first counts, except where
     replicas join: those must have caught up with the ends of logs at every moment."""
-    event = columns.coded(table, "event", {"append": 0, "high-watermark": 1, "role": 2}, 3)
+    event = stored_rows.coded(table, "event", {"append": 0, "high-watermark": 1, "role": 2}, 3)
     kept = np.ones(len(table), np.bool_)
-    if not np.any(columns.coded(table, "role", {"leader": 1})[event == 2] == 1):
+    if not np.any(stored_rows.coded(table, "role", {"leader": 1})[event == 2] == 1):
         kept &= event != 1
     if not replicas_join:
         appends = np.flatnonzero(event == 0)
-        appends = appends[np.argsort(columns.numbers(table, "time_ns")[appends], kind="stable")]
-        epochs = columns.numbers(table, "epoch")[appends]
+        appends = appends[np.argsort(stored_rows.numbers(table, "time_ns")[appends], kind="stable")]
+        epochs = stored_rows.numbers(table, "epoch")[appends]
         kept[appends[1:][epochs[1:] == epochs[:-1]]] = False
     return table if kept.all() else table.filter(pa.array(kept))
 

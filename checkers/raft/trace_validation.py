@@ -39,7 +39,7 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 
 from checkers.base.checker import BeyondBudget, Budget, Checker, Part
-from checkers.base.columns import trace_row
+from checkers.base.stored_rows import trace_row
 from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import Verdict, Witness, conclude
 from checkers.raft import elections, quorum

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from checkers.base.checker import Checker, Need
-from checkers.base.columns import log_rows, log_start
+from checkers.base.stored_rows import log_rows, log_start
 from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness, conclude, one_of_each_first
 from checkers.raft import rules, trace_checkers

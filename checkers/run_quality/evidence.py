@@ -59,8 +59,8 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
 from checkers.base.checker import Ground, checker_of_run
-from checkers.base.columns import coded, numbers, read_table, read_trace, words
 from checkers.base.history import Type
+from checkers.base.stored_rows import coded, numbers, read_table, read_trace, words
 from checkers.base.stored_run import StoredRun, before_heal, node_files
 from checkers.base.verdict import DOUBTED, Verdict, conclude
 from checkers.kernels.raft import APPEND, FLUSH, OTHER, START, TRUNCATE

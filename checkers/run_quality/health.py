@@ -39,8 +39,8 @@ from typing import Any
 
 from checkers.base.cause_of_end import cause_of_end, is_note
 from checkers.base.checker import checker_of_run
-from checkers.base.columns import read_trace
 from checkers.base.history import Type
+from checkers.base.stored_rows import read_trace
 from checkers.base.stored_run import StoredRun, by_number, gaps, node_files
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.raft.rules import Row

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from checkers.base.checker import checker_of_run
-from checkers.base.columns import read_trace
+from checkers.base.stored_rows import read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.record.faults import FaultRecord

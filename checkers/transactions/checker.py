@@ -23,8 +23,9 @@ import pyarrow.parquet as pq
 
 from checkers.base.arrays import Int64
 from checkers.base.checker import BeyondBudget, Budget, Checker, Part
-from checkers.base.columns import HISTORY, over_budget
+from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, Event
+from checkers.base.stored_rows import over_budget
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.kernels.codes import dictionary_codes

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from toy_quorum import Evidence, Quorum, Row
 
 from checkers.base.checker import BeyondBudget, Budget
-from checkers.base.columns import LOG, TRACE, coded, log_rows, read_table, read_trace, trace_row
+from checkers.base.columns import LOG, TRACE
+from checkers.base.stored_rows import coded, log_rows, read_table, read_trace, trace_row
 from checkers.base.verdict import Validity, Verdict
 from checkers.raft.reading import read_log, reported_marks
 

@@ -79,7 +79,7 @@ def test_only_a_copy_is_told(tmp_path: Path) -> None:
     assert f"this runs the code of {original}, not of {copy}" in words and "\n" not in words
 
 
-@pytest.mark.parametrize(("everything", "words"), [(False, ["prepare"]), (True, ["prepare", "--all"])])
+@pytest.mark.parametrize(("everything", "words"), [(False, []), (True, ["--all"])])
 def test_only_what_is_wanted_is_prepared(everything: bool, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
 
@@ -90,7 +90,7 @@ def test_only_what_is_wanted_is_prepared(everything: bool, words: list[str], mon
     monkeypatch.setattr(machine.subprocess, "run", run)
     monkeypatch.setattr(machine.subprocess, "Popen", lambda *_, **__: pytest.fail("nothing may go on beside a run"))
     machine.prepare(Console(file=io.StringIO()), "in-process", needs_nodes=False, everything=everything)
-    assert ran == [[sys.executable, "-P", "-m", "checkers.spark", *words]]
+    assert ran == [[sys.executable, "-P", "-m", "checkers.spark.prepare", *words]]
 
 
 def test_a_set_up_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
