@@ -45,9 +45,8 @@ from checkers.base.verdict import (
     Verdict,
     combine,
 )
-from checkers.record.journal import FINAL_READS, JOURNAL
-from checkers.record.outcome import RunOutcome
-from checkers.record.reading import TEST
+from checkers.record.header_and_outcome import RunOutcome
+from checkers.record.run_record import FINAL_READS, JOURNAL, TEST
 from checkers.replicas import INVENTED
 from checkers.run_quality.evidence import COPIES_OF, EVIDENCE, HISTORY_ITSELF
 from checkers.sealing.seal import seal

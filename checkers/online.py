@@ -87,7 +87,7 @@ from checkers.raft.monitor import Monitor
 from checkers.raft.reading import rows_of_table
 from checkers.raft.rules import TraceRow
 from checkers.raft.trace_checkers import TimedMonitor, in_time
-from checkers.record.outcome import OnlineViolation
+from checkers.record.header_and_outcome import OnlineViolation
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import write_buckets
 from checkers.sealing.walk import ClientRows, RegisterRows, numpy_of

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from checkers.record.reading import mapping, read_object, real, sequence
+from checkers.record.run_record import mapping, read_object, real, sequence
 from harness.campaign.loop import LOG, Try
 from harness.real_systems import CLEAN_RUNS, EXAMPLES, FINDINGS, CleanRun, KnownFinding
 from nemesis.kinds import KINDS

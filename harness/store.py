@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from checkers.base.cache_folder import cache_folder
-from checkers.record.reading import TEST
+from checkers.record.run_record import TEST
 from checkers.sealing.manifest import MANIFEST
 from checkers.spark.shipping import FileDigest, StoredFile
 from harness.lake.lake import Lake, partition_of

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from checkers.record.faults import Fault
-from checkers.record.outcome import Coverage
+from checkers.record.header_and_outcome import Coverage
 from nemesis.cluster import Link
 from nemesis.kind import LeaderNow, isolated
 from system_under_test.subject import NodeStatus

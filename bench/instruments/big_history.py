@@ -35,12 +35,11 @@ from checkers.base.history import Type
 from checkers.base.stored_run import Demands
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.kafka_files import chain
-from checkers.record import journal
+from checkers.record import run_record
 from checkers.record.faults import Achieved, Card, Copy, FaultRecord, Measurement, Proof
 from checkers.record.files import as_json
-from checkers.record.header import Header
-from checkers.record.outcome import Recovery, RunOutcome, SeenLeader
-from checkers.record.reading import RunRecord
+from checkers.record.header_and_outcome import Header, Recovery, RunOutcome, SeenLeader
+from checkers.record.run_record import RunRecord
 from checkers.sealing.manifest import write_manifest
 from harness.judge.judge_run import demands_of, tabulate
 from harness.registry import load_subject
@@ -421,9 +420,9 @@ def write_run(folder: Path, events: int, wrong: bool = False) -> Demands:
     folder.mkdir(parents=True)
     keys = [f"k{k}" for k in range(min(max(1, events // EVENTS_PER_KEY), int(LIMITS["keys"][1])))]
     spec = _spec(events, len(keys))
-    test = Header(spec.to_json(), "big", format=journal.FORMAT, nodes_clock="same kernel", schedule=(CARD,))
+    test = Header(spec.to_json(), "big", format=run_record.FORMAT, nodes_clock="same kernel", schedule=(CARD,))
     with _Stream(folder, events, keys) as stream, NodeLogs(folder, keys) as logs:
-        stream.enter(journal.Begun(journal.FORMAT, "big"))
+        stream.enter(run_record.Begun(run_record.FORMAT, "big"))
         state = new_state(len(keys), _processes(events))
         with stream.phase("set-up"):
             stream.create(logs)
@@ -433,19 +432,19 @@ def write_run(folder: Path, events: int, wrong: bool = False) -> Demands:
             injected_ns = stream.time_ns
             _main(stream, logs, state, events // 5, -1, wrong=False)
             _copy(stream, logs, "before heal 1")
-            stream.enter(journal.FaultChange(_fault(injected_ns, stream.time_ns)))
+            stream.enter(run_record.FaultChange(_fault(injected_ns, stream.time_ns)))
             late = stream.rows + int(0.55 * events)
             _main(stream, logs, state, events - events // 5 * 2, late if wrong else -1, wrong)
             stream.write(drained(state, stream.rows), logs)
         with stream.phase("recovery"):
             pass
-        with stream.phase(journal.FINAL_READS):
+        with stream.phase(run_record.FINAL_READS):
             stream.write(final_reads(state), logs)
         with stream.phase("collection"):
             _copy(stream, logs, "final")
         (folder / "test.json").write_text(json.dumps(as_json(test)))
-        stream.enter(journal.Concluded(_outcome(keys)))
-        stream.enter(journal.JournalEnd(stream.rows))
+        stream.enter(run_record.Concluded(_outcome(keys)))
+        stream.enter(run_record.JournalEnd(stream.rows))
         assert not wrong or state.counts[4:].tolist() == [1, 1], "the violations were not planted"
     write_manifest(folder)
     return demands_of(spec)
@@ -468,8 +467,8 @@ def _main(stream: _Stream, logs: NodeLogs, state: ClientsState, events: int, wro
 
 
 def _copy(stream: _Stream, logs: NodeLogs, when: str) -> None:
-    stream.enter(journal.Copying(when))
-    stream.enter(journal.Copied(when, logs.copy(when, stream.time_ns)))
+    stream.enter(run_record.Copying(when))
+    stream.enter(run_record.Copied(when, logs.copy(when, stream.time_ns)))
 
 
 def _processes(events: int) -> int:
@@ -504,7 +503,7 @@ class _Stream:
         self._keys, self._functions, self._nodes = pa.array(keys), pa.array(FUNCTIONS), pa.array(["", "n1"])
         self._errors = pa.array(["refused", "timed out"])
         self._writer = pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY)
-        self._journal = (folder / journal.JOURNAL).open("w")
+        self._journal = (folder / run_record.JOURNAL).open("w")
 
     @property
     def time_ns(self) -> int:
@@ -544,15 +543,15 @@ class _Stream:
         self._writer.write_batch(rows)
         self.rows += count
 
-    def enter(self, happened: journal.Happened) -> None:
+    def enter(self, happened: run_record.Happened) -> None:
         """An event of the journal."""
-        self._journal.write(journal.line_of(journal.JournalEntry(self.time_ns, self.rows, happened)) + "\n")
+        self._journal.write(run_record.line_of(run_record.JournalEntry(self.time_ns, self.rows, happened)) + "\n")
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        self.enter(journal.PhaseChange(name, journal.BEGAN))
+        self.enter(run_record.PhaseChange(name, run_record.BEGAN))
         yield
-        self.enter(journal.PhaseChange(name, journal.ENDED))
+        self.enter(run_record.PhaseChange(name, run_record.ENDED))
 
     def __enter__(self) -> _Stream:
         return self

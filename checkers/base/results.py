@@ -1,6 +1,6 @@
 """The verdicts of the last judging, `results.json`, as typed values: one reader and one writer.
 
-Reading is strict, like that of the other small files (`record/reading.py`): damage is one BrokenFile, which names the
+Reading is strict, like that of other small files (`record/run_record.py`): damage is one BrokenFile, which names the
 file and the field.  Older versions of the project wrote fewer fields.  Such a file gets the defaults of the types.
 Fields that every version wrote are required: the verdict of the run, and the verdict of each checker.
 
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from checkers.base.verdict import EXIT_CODES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness
 from checkers.record.files import as_json, write_text_whole
-from checkers.record.reading import decoded, read_json
+from checkers.record.run_record import decoded, read_json
 
 RESULTS = "results.json"
 ATTRIBUTION = "attribution.json"

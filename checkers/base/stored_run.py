@@ -26,9 +26,8 @@ import pyarrow.parquet as pq
 
 from checkers.base.verdict import Validity, Verdict
 from checkers.record.faults import Copy, FaultRecord
-from checkers.record.header import Header
-from checkers.record.outcome import RunOutcome
-from checkers.record.reading import RunRecord
+from checkers.record.header_and_outcome import Header, RunOutcome
+from checkers.record.run_record import RunRecord
 
 if TYPE_CHECKING:
     from checkers.base.checker import Need

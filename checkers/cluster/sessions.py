@@ -41,7 +41,7 @@ from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.cluster import broker_traces
 from checkers.cluster.replay import NO_LEADER, REFUSED_ITSELF, STAYS_ELIGIBLE
 from checkers.record.faults import cut_links, silent_processes
-from checkers.record.header import one_clock
+from checkers.record.header_and_outcome import one_clock
 
 FENCED_THOUGH_HEARD = "broker is fenced although it was heard"
 NEVER_FENCED = "silent broker is never fenced"

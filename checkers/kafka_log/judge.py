@@ -49,7 +49,7 @@ from checkers.kernels import kafka_log as kinds
 from checkers.kernels.kafka_log import ASSIGN, Found, Logs
 from checkers.kernels.transactions.columns import Edges, Transactions
 from checkers.kernels.transactions.dependencies import PROCESS, REALTIME, WR, WW, build_graph
-from checkers.record.outcome import RunOutcome
+from checkers.record.header_and_outcome import RunOutcome
 from checkers.transactions.anomalies import VARIANTS
 from checkers.transactions.checker import COLUMNS, SHARES
 from checkers.transactions.cycles import CycleSearch, NamedCycle, Step, find_cycles

@@ -34,7 +34,7 @@ from checkers.raft.monitor import two_rows as differing
 from checkers.raft.reading import Condensed, rows_of_table
 from checkers.raft.rules import WITNESSES_PER_PART, Row, TraceRow, hash_words, in_trace, of_row
 from checkers.record.faults import FaultRecord
-from checkers.record.header import one_clock
+from checkers.record.header_and_outcome import one_clock
 
 ROW_SIZE_BYTES = 60
 ROWS_PER_RANGE = 4_000_000

@@ -14,7 +14,7 @@ from checkers.raft import rules, trace_checkers
 from checkers.raft.monitor import Leaders, NodeReport, Reach, elected, named_by, sets_apart
 from checkers.raft.reading import nothing_of
 from checkers.raft.rules import Row, TraceRow, copy_row
-from checkers.record.header import one_clock
+from checkers.record.header_and_outcome import one_clock
 
 NOT_ONE_CLOCK = "the servers do not share a monotonic clock"
 

@@ -58,7 +58,7 @@ from checkers.base.history import CREATE
 from checkers.base.stored_run import Demands, StoredRun, by_number
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.record.faults import FaultRecord, Link
-from checkers.record.outcome import Death, Report
+from checkers.record.header_and_outcome import Death, Report
 from checkers.run_quality import processor_time
 from checkers.run_quality.faults_installed import SKIPPED
 from checkers.run_quality.minimums import joined as reach

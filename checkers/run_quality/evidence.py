@@ -2,7 +2,7 @@
 
 Three kinds of proof are used:
 
-* The journal (`record/journal.py`).  Its last event counts all rows of the history.  The count does not fit if the
+* The journal (`record/run_record.py`).  Its last event counts all rows of the history.  The count does not fit if the
   history was cut short, lost a row or gained one.
 * The manifest (`sealing/manifest.py`).  It binds the size and the hash of every primary file, and it is signed.
 * Agreement of what different components recorded, below.
@@ -68,10 +68,8 @@ from checkers.raft.reading import DisksByRow, disks_by_row
 from checkers.raft.rules import CURRENT_EPOCH_EVENTS
 from checkers.record.faults import FaultRecord, HeldWindow, cut_links, silent_processes
 from checkers.record.files import BrokenFile
-from checkers.record.header import error_ns, one_clock, one_kernel
-from checkers.record.journal import FINAL_READS, FORMAT, JOURNAL, MAIN, PHASES, Begun
-from checkers.record.outcome import Death, RunOutcome
-from checkers.record.reading import TEST
+from checkers.record.header_and_outcome import Death, RunOutcome, error_ns, one_clock, one_kernel
+from checkers.record.run_record import FINAL_READS, FORMAT, JOURNAL, MAIN, PHASES, TEST, Begun
 from checkers.run_quality.faults_installed import INSTALLED, achieved
 from checkers.sealing.history_rows import chunks_of_groups, read_rows
 from checkers.sealing.manifest import SEALED, STREAM, broken_bonds

@@ -45,7 +45,7 @@ from itertools import permutations
 from typing import Any, NamedTuple
 
 from checkers.record.faults import Achieved, FaultRecord, Link, Measurement
-from checkers.record.outcome import Death
+from checkers.record.header_and_outcome import Death
 
 INSTALLED = Achieved.INSTALLED
 SKIPPED = Achieved.SKIPPED

@@ -45,8 +45,7 @@ from checkers.base.stored_run import StoredRun, by_number, gaps, node_files
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.raft.rules import Row
 from checkers.record.faults import Proof
-from checkers.record.header import error_ns
-from checkers.record.outcome import Death, Recovery
+from checkers.record.header_and_outcome import Death, Recovery, error_ns
 from checkers.run_quality.faults_installed import Excuse
 from checkers.sealing.tables import history_tables
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.base.stored_run import StoredRun
-from checkers.record.header import one_clock
+from checkers.record.header_and_outcome import one_clock
 from checkers.run_quality.leadership import deposed_leaders
 from checkers.run_quality.minimums import END_OF_TIME, calm_spans, main_phase, stretches_of, windows
 from checkers.sealing.tables import give_spans, history_tables, merged

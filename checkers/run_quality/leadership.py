@@ -31,8 +31,7 @@ from checkers.base.stored_rows import read_trace
 from checkers.base.stored_run import StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
 from checkers.record.faults import FaultRecord
-from checkers.record.header import one_clock
-from checkers.record.outcome import Report
+from checkers.record.header_and_outcome import Report, one_clock
 from checkers.run_quality.faults_installed import INSTALLED, achieved
 from checkers.run_quality.minimums import END_OF_TIME, with_majority
 

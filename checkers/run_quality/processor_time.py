@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from checkers.record.outcome import RunOutcome
+from checkers.record.header_and_outcome import RunOutcome
 
 PRESSURE_MOST = 0.5
 """A larger share of the time in which some process waited means that the machine was busy."""

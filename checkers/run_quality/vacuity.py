@@ -37,7 +37,7 @@ from checkers.base.results import Criterion
 from checkers.base.stored_run import READS_OF_A_SERVER, Demands, StoredRun, node_files
 from checkers.base.verdict import Validity, Verdict, conclude
 from checkers.record.faults import FaultRecord
-from checkers.record.outcome import RunOutcome, Stopped
+from checkers.record.header_and_outcome import RunOutcome, Stopped
 from checkers.run_quality import leadership, minimums, processor_time
 from checkers.run_quality.faults_installed import INSTALLED, SKIPPED, achieved
 from checkers.run_quality.history_figures import HistoryFigures, figures_of

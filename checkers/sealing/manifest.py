@@ -55,8 +55,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from checkers.base.cache_folder import cache_folder
 from checkers.record.files import BrokenFile, write_json_whole
-from checkers.record.journal import JOURNAL
-from checkers.record.reading import TEST, read_object
+from checkers.record.run_record import JOURNAL, TEST, read_object
 
 MANIFEST = "manifest.json"
 STREAM, SEALED = "history.arrows", "history.parquet"

@@ -50,7 +50,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.kernels.jit import kernel
 from checkers.kernels.operations import MISMATCH, Events, Operations, lay_out, mates
 from checkers.record.files import BrokenFile
-from checkers.record.journal import MAIN
+from checkers.record.run_record import MAIN
 from checkers.sealing.history_rows import ROWS_PER_GROUP
 from checkers.sealing.key_buckets import write_bucket
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, is_bound, sealed

@@ -273,7 +273,7 @@ class NodeVerbs:
         await _in_thread(self._disk.damage, pattern, how, seed)
 
     def processor(self) -> dict[str, float]:
-        """Return Linux's measurements of processors: the sums of `checkers.record.outcome.ProcessorSums`."""
+        """Return Linux's measurements of processors: the sums of `checkers.record.header_and_outcome.ProcessorSums`."""
         waited_s, ran_s = children.of_processes(self._server.processes())
         sums = {"steal_s": children.steal_s(), "pressure_s": children.pressure_s()}
         return {**sums, "waited_s": waited_s, "ran_s": ran_s}

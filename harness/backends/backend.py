@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from checkers.record.header import ClockOffset, NodesClock
+from checkers.record.header_and_outcome import ClockOffset, NodesClock
 from nemesis.cluster import DAMAGES, MEMBERS, VERSIONS, CannotInject, Cluster
 from system_under_test.client import Outcome, Placement, Request
 from system_under_test.subject import Members, Needs, Node, ServerVersions
@@ -70,7 +70,7 @@ class HostHealth:
     """Measurements that the agents made of the machines they live on.
 
     steal_s: node -> seconds of CPU that its host took since the backend was created.
-    processor: node -> name of a field of `checkers.record.outcome.ProcessorSums` that it measures -> its value."""
+    processor: node -> name of a field of `ProcessorSums` (`checkers/record`) that it measures -> its value."""
 
     steal_s: Mapping[str, float] = field(default_factory=dict)
     processor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from docker.errors import ImageNotFound
 
-from checkers.record.header import NodesClock
+from checkers.record.header_and_outcome import NodesClock
 from harness.agent.process import NodeVerbs
 from harness.backends import docker_engine as engine
 from harness.backends import docker_image as image

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from checkers.base.history import Type
-from checkers.record.header import NodesClock
+from checkers.record.header_and_outcome import NodesClock
 from harness.backends.backend import ClusterSpec, Exit, NodesOfRun
 from nemesis.cluster import CannotInject, Link
 from simulation.loop import Process

@@ -41,7 +41,7 @@ from pathlib import Path
 
 import msgspec
 
-from checkers.record.header import NodesClock
+from checkers.record.header_and_outcome import NodesClock
 from harness.agent.process import NodeVerbs
 from harness.backends.agent_cluster import SwitchedCluster, addresses
 from harness.backends.agent_link import AgentLink

@@ -24,7 +24,7 @@ from random import Random
 from typing import Any
 
 from checkers.record.faults import LOST_OF
-from checkers.record.header import NodesClock
+from checkers.record.header_and_outcome import NodesClock
 from harness.agent.disk_changes import OPERATIONS, Behaviour, Rule, failing
 from harness.agent.disk_verbs import Damage, damage
 from harness.agent.frame_switch import FrameImpairment

@@ -49,7 +49,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checkers.record.header import ClockOffset, NodesClock
+from checkers.record.header_and_outcome import ClockOffset, NodesClock
 from harness.agent.guard import TABLE_PREFIX
 from harness.agent.network import FirewallTables, Table, replace_set
 from harness.agent.process import NodeVerbs

@@ -51,9 +51,8 @@ from typing import IO, Any
 from checkers.base.results import NO_RESULTS, RESULTS, Results, read_results
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
 from checkers.record.files import write_json_whole
-from checkers.record.header import Revision
-from checkers.record.outcome import RunOutcome
-from checkers.record.reading import RunRecord, read_object
+from checkers.record.header_and_outcome import Revision, RunOutcome
+from checkers.record.run_record import RunRecord, read_object
 from harness.plain_words import plural, shorten
 from harness.registry import load_subject
 from harness.run.conductor import sigterm_as_ctrl_c

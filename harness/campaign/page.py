@@ -25,7 +25,7 @@ from markupsafe import Markup
 
 from checkers.base.verdict import HARNESS_FAILED, Validity
 from checkers.record.files import write_json_whole
-from checkers.record.reading import read_objects
+from checkers.record.run_record import read_objects
 from harness.campaign.loop import AS_EXPECTED, FOUND, CampaignLog, Ended, Plan, title, what
 from harness.lake.past import BACK_AFTER, PastRun, Standing, SymptomStatus, Test, canary_age, name_of, streaks
 from harness.plain_words import plural

@@ -51,7 +51,7 @@ from checkers.base.results import ATTRIBUTION, NO_RESULTS, read_results
 from checkers.base.shrinking import without_pieces
 from checkers.record.faults import Achieved, Card
 from checkers.record.files import BrokenFile
-from checkers.record.reading import RunRecord
+from checkers.record.run_record import RunRecord
 from harness.campaign.loop import run_child, violations_in
 from harness.plain_words import plural
 from harness.spec import Spec, WrongSpec

@@ -18,8 +18,8 @@ from rich.console import Console
 from checkers.base.results import CheckerResult, Results, RunVerdict, as_object
 from checkers.base.verdict import Validity
 from checkers.record.files import BrokenFile
-from checkers.record.header import Header
-from checkers.record.reading import RunRecord
+from checkers.record.header_and_outcome import Header
+from checkers.record.run_record import RunRecord
 from checkers.sealing.manifest import SignedBy
 from harness.plain_words import as_typed
 from harness.started import program

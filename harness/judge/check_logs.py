@@ -21,9 +21,8 @@ from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, combine
 from checkers.catalog import select
 from checkers.judging import Progress, judge_run
 from checkers.record.files import BrokenFile, demand_plain
-from checkers.record.header import started_on
-from checkers.record.journal import JOURNAL
-from checkers.record.reading import TEST, RunRecord
+from checkers.record.header_and_outcome import started_on
+from checkers.record.run_record import JOURNAL, TEST, RunRecord
 from checkers.sealing.manifest import MANIFEST, bound_files, broken_bonds
 from harness.judge.judge_run import copies_of, demands_of, spec_of
 from harness.report.judged_file import JudgedFile

@@ -39,10 +39,8 @@ from checkers.base.stored_run import Demands, StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity, Verdict
 from checkers.catalog import named_but_lacking, select, wrong_names
 from checkers.record.files import BrokenFile, demand_plain
-from checkers.record.header import started_on
-from checkers.record.journal import JOURNAL
-from checkers.record.outcome import OnlineViolation, RunOutcome
-from checkers.record.reading import TEST, RunRecord
+from checkers.record.header_and_outcome import OnlineViolation, RunOutcome, started_on
+from checkers.record.run_record import JOURNAL, TEST, RunRecord
 from checkers.sealing.manifest import MANIFEST, SignedBy, Signer, broken_files, signer
 from checkers.sealing.seal import seal
 from checkers.spark.session import SparkJudge

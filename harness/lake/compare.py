@@ -25,7 +25,7 @@ from harness.lake.lake import Lake
 from harness.lake.tables import ELECTIONS, FAULTS, RUNS, VIOLATIONS
 
 if TYPE_CHECKING:
-    from checkers.record.header import Header
+    from checkers.record.header_and_outcome import Header
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 """The facts of a run: table -> its rows."""
@@ -132,7 +132,7 @@ def compare(a: Rows, b: Rows, a_folder: Path | None = None, b_folder: Path | Non
 
 def _differences_of_folders(a: Path, b: Path, named: set[str]) -> tuple[Difference, ...]:
     """Return differences that only the folders of two runs show: other options, the schedule, and the user's files."""
-    from checkers.record.reading import RunRecord
+    from checkers.record.run_record import RunRecord
 
     one, other = RunRecord(a).header, RunRecord(b).header
     if one is None or other is None:

@@ -19,9 +19,8 @@ from checkers.base.results import NO_RESULTS, RESULTS, VACUITY, Results, read_re
 from checkers.base.verdict import Validity
 from checkers.record.faults import Achieved, FaultRecord
 from checkers.record.files import BrokenFile
-from checkers.record.header import Header
-from checkers.record.outcome import RunOutcome, SeenLeader
-from checkers.record.reading import TEST, RunRecord, number, real
+from checkers.record.header_and_outcome import Header, RunOutcome, SeenLeader
+from checkers.record.run_record import TEST, RunRecord, number, real
 from checkers.sealing.tables import dicts, history_tables
 from harness.lake import tables
 from harness.story.findings import (

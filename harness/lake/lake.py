@@ -197,7 +197,7 @@ def run_folders(results: Path) -> Iterator[Path]:
     """Return every run folder under `results`, in order of names, including replays in run folders.  Links are not
     followed.
     """
-    from checkers.record.reading import TEST  # a listing reads no records
+    from checkers.record.run_record import TEST  # a listing reads no records
 
     for folder, names, files in os.walk(results):
         if TEST in files:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from checkers.base.results import CheckerResult, Results, RunVerdict
 from checkers.base.verdict import Validity, combine
-from checkers.record.outcome import RunOutcome
+from checkers.record.header_and_outcome import RunOutcome
 from harness import plain_words as words
 from harness.report import run_data
 from harness.report import violation_views as witness

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.record.faults import LOST_OF
-from checkers.record.reading import mapping, number, sequence
+from checkers.record.run_record import mapping, number, sequence
 from harness.plain_words import checksum_words, natural, seconds, shorten
 from harness.report.run_data import ReportData
 from harness.story.findings import ReportedViolation

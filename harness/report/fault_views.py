@@ -24,7 +24,7 @@ import networkx
 from checkers.base.results import ATTRIBUTION
 from checkers.record.faults import Achieved, FaultRecord, Link, Measurement, Proof
 from checkers.record.files import BrokenFile
-from checkers.record.reading import mapping, read_object, sequence
+from checkers.record.run_record import mapping, read_object, sequence
 from harness.plain_words import amount, label, listed, natural, plural, shorten
 from harness.report.run_data import ReportData
 from nemesis.coverage import PHASES, ROLES

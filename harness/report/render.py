@@ -19,9 +19,8 @@ from markupsafe import Markup
 from checkers.base.results import CheckerResult, Criterion, RunVerdict
 from checkers.base.verdict import Validity
 from checkers.catalog import OF_CLIENTS
-from checkers.record.journal import JOURNAL
-from checkers.record.outcome import Death
-from checkers.record.reading import sequence
+from checkers.record.header_and_outcome import Death
+from checkers.record.run_record import JOURNAL, sequence
 from harness import plain_words as words
 from harness.lake.past import standing_of_run
 from harness.plain_words import shorten

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from checkers.base.history import Type
 from checkers.base.values import span_in_words
-from checkers.record.outcome import Report, SeenLeader
+from checkers.record.header_and_outcome import Report, SeenLeader
 from harness.plain_words import listed, plural, seconds
 from harness.report.fault_views import FaultView
 from harness.report.run_data import ReportData

@@ -27,10 +27,8 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.values import decode
 from checkers.record.faults import FaultRecord
 from checkers.record.files import BrokenFile, regular
-from checkers.record.header import Header
-from checkers.record.journal import JOURNAL
-from checkers.record.outcome import RunOutcome
-from checkers.record.reading import TEST, RunRecord, sequence
+from checkers.record.header_and_outcome import Header, RunOutcome
+from checkers.record.run_record import JOURNAL, TEST, RunRecord, sequence
 from checkers.sealing.history_rows import paired_rows
 from harness.plain_words import natural
 from harness.story.findings import Leadership, leadership_of

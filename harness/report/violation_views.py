@@ -21,8 +21,8 @@ from typing import Any
 from rich.console import Console
 
 from checkers.base.history import Type
-from checkers.record.header import Revision
-from checkers.record.reading import number
+from checkers.record.header_and_outcome import Revision
+from checkers.record.run_record import number
 from harness.plain_words import plural, seconds, sentence, shorten
 from harness.report import divergence, message_diagram
 from harness.report import witness_picture as picture

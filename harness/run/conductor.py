@@ -33,10 +33,10 @@ import pyarrow as pa
 
 from checkers.base.history import NEMESIS, Type
 from checkers.online import OnlineFinding
-from checkers.record import journal
+from checkers.record import run_record
 from checkers.record.faults import FaultRecord
-from checkers.record.outcome import Death, Phase, RunOutcome, Stopped
-from checkers.record.reading import TEST
+from checkers.record.header_and_outcome import Death, Phase, RunOutcome, Stopped
+from checkers.record.run_record import TEST
 from checkers.sealing.manifest import write_manifest
 from checkers.sealing.walk import history_batches
 from checkers.warm_up import load_online_kernels
@@ -74,10 +74,10 @@ async def build_programs(run: RunContext) -> None:
 Work = Callable[[RunContext], Awaitable[None]]
 
 WORK: Mapping[str, Work] = {
-    journal.SET_UP: phases.set_up,
-    journal.MAIN: phases.operations_and_faults,
-    journal.RECOVERY: phases.recover,
-    journal.FINAL_READS: phases.final_reads,
+    run_record.SET_UP: phases.set_up,
+    run_record.MAIN: phases.operations_and_faults,
+    run_record.RECOVERY: phases.recover,
+    run_record.FINAL_READS: phases.final_reads,
 }
 """Phase -> its work, in this order, unless one fails.  The collection follows even if the set-up failed."""
 
@@ -118,7 +118,7 @@ class Conductor:
             raise
         finally:
             run.outcome = _concluded(run)
-            run.recorder.enter(journal.Concluded(replace(run.outcome, phases=())))
+            run.recorder.enter(run_record.Concluded(replace(run.outcome, phases=())))
             run.recorder.end()
             run.recorder.close()
             write_manifest(run.folder.root)
@@ -136,7 +136,7 @@ class Conductor:
         run.nodes.extend(run.backend.node(name) for name in run.backend.servers)
         run.header = replace(run.header, started_monotonic_ns=run.recorder.begin())
         run.note_clocks()
-        run.recorder.enter(journal.Begun(journal.FORMAT, run.header.run_id))
+        run.recorder.enter(run_record.Begun(run_record.FORMAT, run.header.run_id))
 
     async def _phases(self) -> None:
         try:
@@ -144,21 +144,21 @@ class Conductor:
                 await self._pass_through(name, work)
         except phases.SetUpFailed as failure:
             self._run.outcome = replace(self._run.outcome, set_up_failure=str(failure))
-        await self._pass_through(journal.COLLECTION, phases.collect)
+        await self._pass_through(run_record.COLLECTION, phases.collect)
 
     async def _pass_through(self, name: str, work: Work) -> None:
         run = self._run
         before = run.outcome.phases
-        this = Phase(name, run.recorder.enter(journal.PhaseChange(name, journal.BEGAN)))
+        this = Phase(name, run.recorder.enter(run_record.PhaseChange(name, run_record.BEGAN)))
         run.outcome = replace(run.outcome, phases=(*before, this))
         run.progress.phase(name)
         self._tell_watchers(0.0)
-        state = journal.BROKEN_OFF
+        state = run_record.BROKEN_OFF
         try:
             await work(run)
-            state = journal.ENDED
+            state = run_record.ENDED
         finally:
-            this = replace(this, end_ns=run.recorder.enter(journal.PhaseChange(name, state)))
+            this = replace(this, end_ns=run.recorder.enter(run_record.PhaseChange(name, state)))
             run.outcome = replace(run.outcome, phases=(*before, this))
 
     async def _violated(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
@@ -166,10 +166,10 @@ class Conductor:
         run = self._run
         for finding in findings:
             run.progress.violation(finding.checker, finding.witness.kind, time_ns)
-        early = run.phase in (journal.SET_UP, journal.MAIN) and not run.ended.is_set()
+        early = run.phase in (run_record.SET_UP, run_record.MAIN) and not run.ended.is_set()
         if run.spec.stop_on_violation and early:
             self._stop(findings[0], time_ns)
-        if run.phase != journal.COLLECTION and any(finding.in_logs for finding in findings):
+        if run.phase != run_record.COLLECTION and any(finding.in_logs for finding in findings):
             with contextlib.suppress(OSError):  # a node that does not answer now is copied later anyway
                 await phases.copy_logs(run, "found online")
 
@@ -193,7 +193,7 @@ class Conductor:
                 rate_hz=rate_hz,
                 unknown=tally.by_type[Type.INFO],
                 leader=f"{leader.node} leads epoch {leader.epoch}" if leader else "",
-                limit_s=run.spec.time_limit_s if run.phase == journal.MAIN else None,
+                limit_s=run.spec.time_limit_s if run.phase == run_record.MAIN else None,
             )
             before, then_s = done, now_s
 
@@ -290,7 +290,7 @@ def _concluded(run: RunContext) -> RunOutcome:
 
 
 def _achieved_rate_hz(run: RunContext) -> float | None:
-    main = run.outcome.phase(journal.MAIN)
+    main = run.outcome.phase(run_record.MAIN)
     if main is None or main.end_ns < 0:
         return None
     run.recorder.flush()

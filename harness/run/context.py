@@ -20,9 +20,8 @@ import pyarrow as pa
 
 from checkers.record.faults import Copy, FaultRecord
 from checkers.record.files import as_json
-from checkers.record.header import Header
-from checkers.record.outcome import RunOutcome
-from checkers.record.reading import TEST
+from checkers.record.header_and_outcome import Header, RunOutcome
+from checkers.record.run_record import TEST
 from harness.backends.backend import Backend, ClientHost
 from harness.judge.judge_run import checkers_for, demands_of
 from harness.live import Watcher

@@ -32,9 +32,8 @@ from typing import Any
 from checkers.base.history import Type
 from checkers.base.stored_run import READS_OF_A_SERVER
 from checkers.record.faults import Achieved, FaultRecord
-from checkers.record.header import one_clock, started_on
-from checkers.record.journal import Copied, Copying
-from checkers.record.outcome import Recovery
+from checkers.record.header_and_outcome import Recovery, one_clock, started_on
+from checkers.record.run_record import Copied, Copying
 from harness.judge.judge_run import reads_each_server_at_end
 from harness.plain_words import listed
 from harness.run.clock import RunClock

@@ -1,7 +1,7 @@
 """The recorder of all events of a run, in the order in which the harness saw them, and the run's folder.
 
 Requests and answers of clients go to the history, and are on disk within a second.  The harness' own actions go to the
-journal (`checkers/record/journal.py`), and are on disk at once.
+journal (`checkers/record/run_record.py`), and are on disk at once.
 
 Rows are kept as tuples, in the order of the schema, and turned into Arrow once a second: a recorder that converted
 each event would be the slowest part of the harness.
@@ -28,8 +28,8 @@ import pyarrow as pa
 from checkers.base.columns import HISTORY
 from checkers.base.history import Type
 from checkers.record.faults import FaultRecord
-from checkers.record.header import Header, Revision
-from checkers.record.journal import FORMAT, JOURNAL, FaultChange, Happened, JournalEnd, JournalEntry, line_of
+from checkers.record.header_and_outcome import Header, Revision
+from checkers.record.run_record import FORMAT, JOURNAL, FaultChange, Happened, JournalEnd, JournalEntry, line_of
 from harness.run.clock import RunClock
 from harness.spec import Spec
 from system_under_test.client import Outcome, Request

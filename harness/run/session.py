@@ -23,7 +23,7 @@ from rich.console import Console
 
 from checkers.base.results import Results
 from checkers.base.verdict import EXIT_CODES, HARNESS_FAILED, Validity
-from checkers.record.reading import RunRecord
+from checkers.record.run_record import RunRecord
 from checkers.spark.session import SparkJudge
 from harness.backends.leftovers import KeptCluster
 from harness.judge import results_before

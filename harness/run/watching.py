@@ -23,7 +23,7 @@ import pyarrow as pa
 from checkers.base.checker import in_words
 from checkers.base.verdict import Validity
 from checkers.online import Alarm, OnlineFinding, OnlineKeys, OnlineLogs, OnlineMarks, OnlineTraces, judge_prefix
-from checkers.record.outcome import OnlineChecks, ProcessorSums, Report, SeenLeader, Stall
+from checkers.record.header_and_outcome import OnlineChecks, ProcessorSums, Report, SeenLeader, Stall
 from harness.backends.backend import HostHealth
 from harness.run.clock import RunClock
 from harness.run.recorder import Recorder

@@ -54,7 +54,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from checkers.record.reading import TEST
+from checkers.record.run_record import TEST
 from harness.backends.leftovers import KeptCluster, kept_clusters
 from harness.lake.compare import Comparison, Rows, compare, find
 from harness.lake.lake import Lake

@@ -57,7 +57,7 @@ from checkers.base.results import CheckerResult, Results
 from checkers.base.verdict import Witness
 from checkers.record.faults import OLDEST_LOST, FaultRecord
 from checkers.record.files import BrokenFile
-from checkers.record.reading import mapping, number, sequence
+from checkers.record.run_record import mapping, number, sequence
 from harness.plain_words import shorten
 from harness.story.kinds import MECHANISMS, Stage, kind_of, name_in_words
 from harness.story.operations import ANSWERS_NIL, operations_of

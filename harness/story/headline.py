@@ -25,8 +25,7 @@ from typing import Any
 from checkers.base.results import VACUITY, CheckerResult, Criterion, KindNeverInForce, Results, RunVerdict
 from checkers.base.verdict import Validity
 from checkers.models.objects.sets import LOST
-from checkers.record.header import Header
-from checkers.record.outcome import RunOutcome
+from checkers.record.header_and_outcome import Header, RunOutcome
 from checkers.run_quality.processor_time import busy_in_words, shares_between
 from harness.plain_words import LONGEST, amount, listed, lower_first, plural, seconds, sentence, shorten
 from harness.registry import BACKENDS

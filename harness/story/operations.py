@@ -15,7 +15,7 @@ from typing import Any, cast
 from checkers.base import independent_search as search
 from checkers.base.history import Type, paired
 from checkers.base.values import decode, frozen, letter
-from checkers.record.reading import mapping, number, sequence
+from checkers.record.run_record import mapping, number, sequence
 from harness.plain_words import listed, shorten
 
 FOREVER = 1 << 62

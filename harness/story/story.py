@@ -28,7 +28,7 @@ from typing import Any
 
 from checkers.base.verdict import Witness
 from checkers.by_hand.judge_registers import ONLY_OBJECT
-from checkers.record.reading import mapping, number, sequence
+from checkers.record.run_record import mapping, number, sequence
 from harness.plain_words import amount, label, listed, sentence, shorten
 from harness.story.kinds import name_in_words
 from harness.story.operations import (

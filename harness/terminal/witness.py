@@ -43,7 +43,7 @@ from rich.text import Text
 
 from checkers.base.history import Type
 from checkers.base.verdict import Witness
-from checkers.record.reading import number
+from checkers.record.run_record import number
 from harness.plain_words import checksum_words, natural, shorten
 from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, say, value
 from harness.story.story import Edge, RowTable, Story, Transaction, message_tables, odd_entries, row_tables

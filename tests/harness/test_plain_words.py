@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checkers.record.outcome import RunOutcome
+from checkers.record.header_and_outcome import RunOutcome
 from harness import plain_words as words
 from harness.judge.judge_run import demand
 from harness.story import headline as bugs

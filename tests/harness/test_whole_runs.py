@@ -16,7 +16,7 @@ from waiting import until
 from whole_runs import ROOT, command, ended, enough, outcome_of, results_of
 
 from checkers.record.faults import Achieved
-from checkers.record.reading import RunRecord
+from checkers.record.run_record import RunRecord
 from harness.judge.judge_run import decide
 from harness.registry import load_subject
 from system_under_test.etcd import BINARY, OF_DEBIAN

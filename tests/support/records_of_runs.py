@@ -8,9 +8,8 @@ from typing import Any
 from checkers.base.results import Results, parse_results
 from checkers.base.verdict import Witness
 from checkers.record.faults import FaultRecord
-from checkers.record.header import Header
-from checkers.record.outcome import RunOutcome
-from checkers.record.reading import TEST, decoded
+from checkers.record.header_and_outcome import Header, RunOutcome
+from checkers.record.run_record import TEST, decoded
 
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "results": {"verdict": "unknown"},

@@ -16,7 +16,7 @@ from checkers.base.checker import Budget
 from checkers.base.history import Event, MalformedHistory, Type
 from checkers.base.verdict import Validity
 from checkers.kafka_log.judge import ALWAYS_ALLOWED, ends_were_read, judge_kafka_log
-from checkers.record.outcome import Recovery, RunOutcome
+from checkers.record.header_and_outcome import Recovery, RunOutcome
 
 # name: (script, other anomalies that occur together with it)
 ANOMALIES: dict[str, tuple[tuple[str, ...], set[str]]] = {

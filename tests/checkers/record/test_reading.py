@@ -20,10 +20,18 @@ from journals import write_header, write_journal
 
 from checkers.record.faults import AT_TIMES, Achieved, Card, Copy, FaultRecord, Measurement, Proof
 from checkers.record.files import BrokenFile, as_json, write_json_whole
-from checkers.record.header import UNBOUNDED_NS, Header, error_ns, one_clock, one_kernel, started_on
-from checkers.record.journal import EVENTS, FORMAT, JOURNAL
-from checkers.record.outcome import Death, Phase, RunOutcome
-from checkers.record.reading import TEST, RunRecord, decoded, number, read_json, real
+from checkers.record.header_and_outcome import (
+    UNBOUNDED_NS,
+    Death,
+    Header,
+    Phase,
+    RunOutcome,
+    error_ns,
+    one_clock,
+    one_kernel,
+    started_on,
+)
+from checkers.record.run_record import EVENTS, FORMAT, JOURNAL, TEST, RunRecord, decoded, number, read_json, real
 from tests.support.records_of_runs import header_of
 
 DATA = Path(__file__).parents[2] / "data"
@@ -180,7 +188,7 @@ def test_any_text_can_be_written_and_read(tmp_path_factory: pytest.TempPathFacto
 
 
 def test_the_types_themselves_need_only_the_standard_library() -> None:
-    code = "import sys, checkers.record.header, checkers.record.faults; sys.exit('msgspec' in sys.modules)"
+    code = "import sys, checkers.record.header_and_outcome, checkers.record.faults; sys.exit('msgspec' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -246,7 +254,7 @@ def test_the_clock_that_a_run_records_decides_and_not_the_name_of_its_backend(
 
 ROOT = Path(__file__).parents[3]
 ROOMS = ("harness", "nemesis", "checkers", "workloads", "simulation", "system_under_test", "krucible", "bench")
-READERS = {"checkers/record/reading.py", "checkers/base/results.py"}
+READERS = {"checkers/record/run_record.py", "checkers/base/results.py"}
 NAMES = {"test.json", "journal.jsonl", "results.json"}
 CONSTANTS = {"TEST", "JOURNAL", "RESULTS"}
 DECODERS = {"loads", "load", "decode", "read_json", "read_object", "read_objects"}
@@ -260,7 +268,7 @@ def test_nobody_else_decodes_a_small_file() -> None:
         if str(path.relative_to(ROOT)) not in READERS
         for line in raw_readers(path.read_text())
     ]
-    assert found == [], "read these through checkers.record.reading.RunRecord or checkers.base.results.read_results"
+    assert found == [], "read these through checkers.record.run_record.RunRecord or checkers.base.results.read_results"
 
 
 def test_the_search_finds_a_raw_reader_and_leaves_others_alone() -> None:

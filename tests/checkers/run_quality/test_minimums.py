@@ -17,7 +17,7 @@ from checkers.base.columns import events_to_table
 from checkers.base.history import NEMESIS, Event, Type
 from checkers.base.stored_run import Demands, StoredRun
 from checkers.record.faults import FaultRecord
-from checkers.record.outcome import Phase, RunOutcome
+from checkers.record.header_and_outcome import Phase, RunOutcome
 from checkers.run_quality import history_figures, minimums
 from checkers.run_quality.history_figures import HistoryFigures, figures_of
 from checkers.run_quality.minimums import INVOKED_IN_STRETCH_LEAST, Stretch, silent, stretches

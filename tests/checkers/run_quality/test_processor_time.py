@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checkers.base.stored_run import Demands
-from checkers.record.outcome import ProcessorSums, RunOutcome
+from checkers.record.header_and_outcome import ProcessorSums, RunOutcome
 from checkers.run_quality.processor_time import Shares, busy_in_words, shares_between
 from checkers.run_quality.vacuity import about_the_harness
 

@@ -26,8 +26,7 @@ from simulated_runs import conducted
 from checkers.base.columns import read_stream
 from checkers.base.results import NO_RESULTS, RESULTS, as_object, read_results
 from checkers.base.stored_run import StoredRun, node_files
-from checkers.record.journal import JOURNAL, Begun
-from checkers.record.reading import RunRecord
+from checkers.record.run_record import JOURNAL, Begun, RunRecord
 from harness.backends.simulator import damage_machine, shown
 from harness.judge.judge_run import judge
 from harness.registry import check_names, load_subject

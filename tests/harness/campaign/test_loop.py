@@ -19,7 +19,7 @@ from journals import write_header, write_journal
 
 from checkers.base.results import as_object
 from checkers.base.verdict import HARNESS_FAILED
-from checkers.record.reading import RunRecord
+from checkers.record.run_record import RunRecord
 from harness.campaign import loop
 from harness.campaign.loop import LOCK, CampaignLog, ChildRun, Ended, Plan, Planned, Symptom, campaign, seconds_to_find
 from harness.campaign.page import JUNIT, SUMMARY, headline, summary, write_all

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from facts_of_runs import many
 from rich.console import Console
 
-from checkers.record.header import Header
-from checkers.record.journal import FORMAT
+from checkers.record.header_and_outcome import Header
+from checkers.record.run_record import FORMAT
 from harness.cli import campaigns, machine
 from harness.cli.main import COMMANDS, REFUSED, cli, needs_no_numpy, of_another_folder, results_folder, run_command_line
 from harness.lake.lake import Lake
@@ -57,7 +57,7 @@ def test_listings_are_the_same_without_numpy_and_load_neither_it_nor_arrows_data
         printed[numpy] = done.stdout
     assert printed["with"] == printed["without"] and printed["with"].strip()
     loaded = set(done.stderr.splitlines()[-1].split())
-    assert not loaded & {"numpy", "pyarrow.dataset", "pyarrow.acero", "checkers.record.reading", "pyspark"}
+    assert not loaded & {"numpy", "pyarrow.dataset", "pyarrow.acero", "checkers.record.run_record", "pyspark"}
 
 
 def test_a_command_that_reads_runs_has_numpy(tmp_path: Path) -> None:

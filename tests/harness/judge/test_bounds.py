@@ -13,7 +13,7 @@ import pytest
 from recorded_runs import unpacked
 
 from checkers.record.files import BrokenFile, demand_plain, regular
-from checkers.record.reading import read_json
+from checkers.record.run_record import read_json
 from checkers.sealing.seal import seal
 
 MEMORY_BYTES = 4_000_000_000

@@ -26,8 +26,7 @@ from checkers.base.history import CREATE, NEMESIS, MalformedHistory, Type
 from checkers.base.results import as_object
 from checkers.record.faults import silent_processes
 from checkers.record.files import BrokenFile
-from checkers.record.journal import FINAL_READS, JOURNAL
-from checkers.record.reading import RunRecord
+from checkers.record.run_record import FINAL_READS, JOURNAL, RunRecord
 from checkers.sealing.manifest import write_manifest
 from harness.judge.judge_run import judge
 from harness.story.headline import verdict_in_words

@@ -22,8 +22,7 @@ from checkers.base.results import PlantedBugResult, Results, RunVerdict, as_obje
 from checkers.base.stored_run import Demands, StoredRun
 from checkers.catalog import BY_MODEL, CATALOG
 from checkers.record.files import BrokenFile
-from checkers.record.journal import JOURNAL
-from checkers.record.reading import RunRecord
+from checkers.record.run_record import JOURNAL, RunRecord
 from checkers.sealing.walk import history_batches
 from harness.cli.main import cli
 from harness.judge import judge_run as judging

@@ -12,9 +12,8 @@ from click.testing import CliRunner
 from own_cache import use_own_cache
 
 from checkers.record.files import write_json_whole
-from checkers.record.header import Header
-from checkers.record.journal import FORMAT
-from checkers.record.reading import TEST
+from checkers.record.header_and_outcome import Header
+from checkers.record.run_record import FORMAT, TEST
 from checkers.sealing.manifest import KEY_VARIABLE, MANIFEST, key_path, write_manifest
 from harness.cli.main import cli, run_command_line
 from harness.judge.judge_run import spec_of

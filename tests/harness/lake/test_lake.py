@@ -15,7 +15,7 @@ from command_line import krucible
 from facts_of_runs import T0, facts, past, violation, with_rows
 from recorded_runs import unpacked
 
-from checkers.record.reading import RunRecord
+from checkers.record.run_record import RunRecord
 from harness.judge.judge_run import judge
 from harness.lake import lake as lakes
 from harness.lake.compare import compare, find, timeline

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from checkers.base.columns import TRACE, events_to_table
 from checkers.base.history import NEMESIS, Event, Type
 from checkers.base.results import NO_RESULTS
-from checkers.record.outcome import RunOutcome
+from checkers.record.header_and_outcome import RunOutcome
 from harness.report import run_data
 from harness.report.divergence import reach
 from harness.report.run_data import NEVER, OperationColumns, ReportData, none

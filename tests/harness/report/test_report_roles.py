@@ -15,8 +15,8 @@ import pytest
 from journals import recorded, write_journal
 from report_runs import build
 
-from checkers.record.journal import JOURNAL
-from checkers.record.outcome import Coverage, Death
+from checkers.record.header_and_outcome import Coverage, Death
+from checkers.record.run_record import JOURNAL
 from harness.report import fault_views, roles, timeline_view
 from harness.report import fault_views as faults
 from harness.report.environment import environment

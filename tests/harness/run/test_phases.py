@@ -14,7 +14,7 @@ import pytest
 
 from checkers.base.history import Type
 from checkers.record.faults import Proof
-from checkers.record.outcome import Recovery
+from checkers.record.header_and_outcome import Recovery
 from harness.run import phases
 from harness.run import phases as phase
 from harness.run.clock import MACHINE, RunClock, clock_of

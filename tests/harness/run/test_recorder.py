@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from checkers.base.columns import HISTORY, read_history, read_stream
 from checkers.base.history import MalformedHistory, Type
 from checkers.record.faults import Achieved, Card, FaultRecord, Measurement
-from checkers.record.journal import BEGAN, ENDED, JournalEnd, PhaseChange
-from checkers.record.reading import RunRecord
+from checkers.record.run_record import BEGAN, ENDED, JournalEnd, PhaseChange, RunRecord
 from harness.run.clock import MACHINE
 from harness.run.recorder import Recorder
 from system_under_test.client import Outcome, Request

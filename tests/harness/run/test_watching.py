@@ -22,7 +22,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import HARNESS_FAILED, Validity
 from checkers.judging import judge_run
 from checkers.online import LIVE, NewEntries, OnlineFinding
-from checkers.record.outcome import OnlineViolation, ProcessorSums
+from checkers.record.header_and_outcome import OnlineViolation, ProcessorSums
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import seal
 from harness.backends.backend import HostHealth

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from checkers.base.results import Results, RunVerdict
-from checkers.record.header import Header
-from checkers.record.outcome import Phase, ProcessorSums, RunOutcome
+from checkers.record.header_and_outcome import Header, Phase, ProcessorSums, RunOutcome
 from harness.spec import Spec
 from harness.started import program as started_as
 from harness.story.headline import REFUSED_MIN, headline, next_steps, notes, shortfalls, verdict_in_words

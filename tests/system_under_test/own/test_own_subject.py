@@ -20,7 +20,7 @@ from journals import write_header
 from checkers.base.results import as_object
 from checkers.record.faults import Achieved
 from checkers.record.files import BrokenFile
-from checkers.record.reading import RunRecord
+from checkers.record.run_record import RunRecord
 from harness.cli.machine import known_names
 from harness.judge.judge_run import judge, spec_of
 from harness.registry import check_names, load_subject, offered_workloads
