@@ -89,32 +89,21 @@ def judged(quorum: Quorum, folder: Path) -> Verdict:
     return quorum.evidence().judge(folder, NAME)[NAME]
 
 
-def test_without_snapshots_there_is_nothing_to_look_at(quorum: Quorum, tmp_path: Path) -> None:
-    verdict = judged(quorum, tmp_path)
-    assert verdict.validity is Validity.NOT_APPLICABLE and "no node took a snapshot" in verdict.reason
-
-
-def test_a_snapshot_and_the_log_behind_it(quorum: Quorum, tmp_path: Path) -> None:
-    quorum.snapshot("n2")
-    quorum.write()
-    quorum.snapshot("n3")
-    verdict = judged(quorum, tmp_path)
-    assert verdict.validity is Validity.VALID, verdict.witnesses
-    assert verdict.looked_at["snapshots"] == 2 and verdict.looked_at["ends at which states were compared"] == 2
-    assert verdict.looked_at["logs that begin above 0"] == 1  # that of n3 is empty
-
-
-def test_other_checkers_go_on_with_a_log_that_begins_above_0(quorum: Quorum, tmp_path: Path) -> None:
+def test_snapshots_and_the_logs_behind_them(quorum: Quorum, tmp_path: Path) -> None:
+    """Other checkers go on with a log that begins above 0."""
     quorum.snapshot("n2")
     quorum.write()
     quorum.snapshot("n3")
     assert len(quorum.nodes["n3"].log) == quorum.nodes["n3"].snapshot_end
-    names = ("log-matching", "committed-never-lost", "leader-completeness", "high-watermark-majority")
+    names = (NAME, "log-matching", "committed-never-lost", "leader-completeness", "high-watermark-majority")
     verdicts = quorum.evidence().judge(tmp_path, *names, "history-against-log")
     matching = verdicts.pop("log-matching")
     assert matching.validity is Validity.UNKNOWN and matching.reason == "no copy of the log of n3 holds an entry"
     assert {v.validity for v in verdicts.values()} == {Validity.VALID}
     assert verdicts["history-against-log"].looked_at["logs caught up at the end"] == 3
+    looked_at = verdicts[NAME].looked_at
+    assert looked_at["snapshots"] == 2 and looked_at["ends at which states were compared"] == 2
+    assert looked_at["logs that begin above 0"] == 1  # that of n3 is empty
 
 
 def test_a_snapshot_of_another_state(quorum: Quorum, tmp_path: Path) -> None:
