@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import struct
 from pathlib import Path
@@ -260,25 +259,6 @@ def test_a_snapshot_of_garbage_never_raises(tmp_path: Path) -> None:
         assert read_snapshot(path, 3, 1).error is not None or bytes(data) == whole
 
 
-def test_the_crc_covers_neither_offset_nor_epoch_but_the_prefix_hash_does(tmp_path: Path) -> None:
-    raw = a_log()[0]
-    moved = struct.pack(">i", 9).join((raw[:12], raw[16:]))
-    assert crc32c(moved[21:]) == crc32c(raw[21:])
-    one, other = (files.read_log(written(tmp_path / name, data)) for name, data in (("a", raw), ("b", moved)))
-    assert one.checksum[0] == other.checksum[0] and one.batch_hash[0] != other.batch_hash[0]
-
-
-def test_garbage_never_raises(tmp_path: Path) -> None:
-    whole = b"".join(a_log())
-    for seed in range(300):
-        random = Random(seed)
-        data = bytearray(whole)
-        for _ in range(random.randrange(1, 6)):
-            data[random.randrange(len(data))] = random.randrange(256)
-        log = files.read_log(written(tmp_path, bytes(data)))
-        assert len(log.offset) == len(log.key) == len(log.batch_hash)
-
-
 @pytest.mark.parametrize("leader", [None, 2])
 @pytest.mark.parametrize(("voted", "name"), [(None, None), (ReplicaKey(3), "n3")])
 def test_quorum_state(tmp_path: Path, voted: ReplicaKey | None, name: str | None, leader: int | None) -> None:
@@ -392,20 +372,6 @@ def test_headers_of_a_damaged_log_are_read_as_by_the_book(
 @given(st.binary(max_size=200))
 def test_the_crc_is_that_of_the_library(data: bytes) -> None:
     assert kafka_files.crc32c(np.frombuffer(data, np.uint8)) == crc32c(data)
-
-
-@given(
-    st.integers(-(2**63), 2**63 - 1),
-    st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1), st.integers(0, 2**32 - 1)), max_size=5),
-)
-def test_the_prefix_hash_is_that_of_the_library(before: int, drawn: list[tuple[int, int, int]]) -> None:
-    base, epoch, crc = (np.array([d[i] for d in drawn], kind) for i, kind in enumerate((np.int64, np.int32, np.int64)))
-    value, expected = before, []
-    for row in drawn:
-        digest = hashlib.blake2b(struct.pack(">qqiI", value, *row), digest_size=8).digest()
-        value = int.from_bytes(digest, "big", signed=True)
-        expected.append(value)
-    assert kafka_files.chain(before, base, epoch, crc).tolist() == expected
 
 
 @pytest.mark.parametrize(
