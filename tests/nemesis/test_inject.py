@@ -1,21 +1,36 @@
-"""A schedule on a cluster that obeys, and on clusters that lie, fall silent or refuse."""
+"""A schedule on a cluster that obeys, and on clusters that lie, fall silent or refuse.
+
+A schedule that is cancelled, fails or ends early leaves nothing broken.  Faults may overlap on the same links.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 from dealt import deal
 from fake_nemesis_cluster import FakeCluster, card, played, played_while, timeless
 from virtual_time import run as in_no_time
 
-from checkers.record.faults import Achieved
+from checkers.record.faults import Achieved, Card, Condition, Fault, FaultRecord, Ordered, Proof
 from checkers.record.files import as_json
-from nemesis.cluster import CLOCK
-from nemesis.measure import Hooks
+from nemesis.cluster import CLOCK, Link
+from nemesis.measure import (
+    AS_ORDERED,
+    IMPAIRED_WAIT_S,
+    INDETERMINATE,
+    NOT_AS_ORDERED,
+    FaultRecords,
+    Field,
+    Hooks,
+    Meter,
+)
+from nemesis.play import HEAL_HIDDEN_LIMIT_S, _until_as_ordered, heal_all
 
 LEADER_LINKS = {link for s in ("n2", "n3", "n4", "n5") for link in (("n1", s), (s, "n1"))}
 
@@ -276,3 +291,198 @@ def test_no_measurement_and_no_copy_stretches_a_hold(kind, hold_s):
     (record,), _ = in_no_time(run())
     assert record.heal_ordered_ns - record.injected_ns == pytest.approx(hold_s * 1e9, abs=0.02e9)
     assert record.achieved is Achieved.INSTALLED, record.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("partition", "isolate-leader"), ("pause", "majority"), ("kill", "minority")]
+)
+@pytest.mark.parametrize("after_s", [1.0, 2.0005, 2.1, 6.0, 12.0005, 12.1])
+def test_whenever_it_is_cancelled_everything_is_healed(kind, name, after_s):
+    cluster = FakeCluster()
+
+    async def run():
+        task = asyncio.ensure_future(played(cluster, card(kind, name), card(number=2, at_s=100.0)))
+        await asyncio.sleep(after_s)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        task.cancel()  # an impatient user
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    in_no_time(run())
+    assert cluster.whole
+
+
+def test_a_cancelled_play_heals_at_once_and_measures_nothing_more():
+    cluster, seen = FakeCluster(), []
+
+    async def run():
+        async def before_heal(record):
+            raise AssertionError("nothing is copied from nodes that are removed next")
+
+        hooks = Hooks(record=seen.append, before_heal=before_heal)
+        task = asyncio.ensure_future(played(cluster, card(), hooks=hooks))
+        await asyncio.sleep(6.0)
+        task.cancel()
+        began_s = asyncio.get_running_loop().time()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return asyncio.get_running_loop().time() - began_s
+
+    assert in_no_time(run()) < 0.2, "on the loop's own clock, which only sleeps move"
+    assert cluster.whole
+    assert (seen[-1].achieved, seen[-1].reason) == (Achieved.INDETERMINATE, "it was not measured before heal")
+    assert seen[-1].heal_proof.verdict == "indeterminate"
+
+
+def test_a_fault_that_is_broken_off_has_its_record_closed():
+    cluster = FakeCluster()
+    seen = []
+
+    async def run():
+        async def before_heal(record):
+            raise OSError("the disk is full")
+
+        hooks = Hooks(record=seen.append, before_heal=before_heal)
+        await played(cluster, card(), hooks=hooks)
+
+    with pytest.raises(OSError, match="the disk is full"):
+        in_no_time(run())
+    assert cluster.whole
+    assert seen[-1].achieved is Achieved.INSTALLED
+    assert seen[-1].reason == "healed early: the run was broken off"
+    assert seen[-1].heal_proof.verdict == "as ordered"
+
+
+def test_a_test_that_ends_early_heals_the_fault_in_force_as_ever_and_plays_no_further_card():
+    async def ended_after(seconds, *cards):
+        ended = asyncio.Event()
+        asyncio.get_running_loop().call_later(seconds, ended.set)
+        return await played(cluster, *cards, ended=ended)
+
+    cluster = FakeCluster()
+    (record,), witness = in_no_time(ended_after(5.0, card(), card(number=2, at_s=20.0)))
+    assert (record.achieved, record.reason) == (Achieved.INSTALLED, "")
+    assert record.heal_ordered_ns == pytest.approx(5e9, abs=0.3e9)
+    assert record.heal_proof.links["n1>n2"] == (150, 150)
+    assert witness.in_force_before_heal == [True], "copies are taken before it heals"
+    assert cluster.whole
+    assert in_no_time(ended_after(1.0, card()))[0] == []
+
+
+def test_the_last_heal_mends_links_and_processes_and_proves_it():
+    cluster = FakeCluster(silent=frozenset({("n1", "c2"), ("n3", "n4")}))
+    cluster.states |= {"n2": "stopped", "n3": "dead", "n4": "dead"}
+    proof = in_no_time(heal_all(cluster, restart=["n3"]))
+    assert proof.verdict == "as ordered"
+    assert proof.states == {"n1": "running", "n2": "running", "n3": "running", "n4": "dead", "n5": "running"}
+    assert len(proof.links) == 7 * 6 and not cluster.silent
+
+
+def test_a_last_heal_that_fails_says_so_and_never_raises():
+    cluster = FakeCluster()
+    cluster.silent = cluster.stuck = frozenset({("n1", "n2")})
+    cluster.gone = {"n5"}
+    proof = in_no_time(heal_all(cluster))
+    assert proof.verdict == "not as ordered"
+    assert "n1>n2 ordered open: none of 150 beacons arrived" in proof.wrong
+    assert any(w.startswith("n5") for w in proof.wrong)
+
+
+LATE, LOSSY = {"delay_s": 0.2}, {"loss": 0.2}
+OF_N2: list[Link] = [("n2", "n4"), ("n4", "n2")]
+OF_N4: list[Link] = [("n4", "n2"), ("n4", "n3")]
+
+
+class ImpairedLinks(FakeCluster):
+    """Remembers what is impaired now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.impaired: dict[Link, Mapping[str, float]] = {}
+
+    async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
+        self.impaired = dict(links)
+
+
+def fault(words: str) -> Fault:
+    return Fault("packets", words)
+
+
+async def two_faults(
+    healed_after_s: float, second: list[Link], measured_s: float = 0.0
+) -> tuple[float, Mapping[Link, Any]]:
+    """After which time the second fault was injected, and what was impaired then.
+
+    measured_s: how long the measurement after the first one's heal takes."""
+    cluster = ImpairedLinks()
+    field, late, lossy = Field(cluster), fault("late"), fault("lossy")  # type: ignore[arg-type]
+    await field.impair(late, dict.fromkeys(OF_N2, LATE), 1)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    async def heal() -> None:
+        await asyncio.sleep(healed_after_s)
+        await field.unimpair(late)
+        await asyncio.sleep(measured_s)
+        field.closed(late)
+
+    healing = asyncio.ensure_future(heal())
+    await field.impair(lossy, dict.fromkeys(second, LOSSY), 2)
+    took, impaired = loop.time() - began, cluster.impaired
+    await healing
+    return took, impaired
+
+
+@pytest.mark.parametrize(
+    ("healed_after_s", "measured_s", "second", "waits_s", "impaired"),
+    [
+        (1.2, 0.0, OF_N4, 1.2, dict.fromkeys(OF_N4, LOSSY)),
+        # While the heal is measured, its own losses would be taken for those of the fault before.
+        (1.2, 2.0, OF_N4, 3.2, dict.fromkeys(OF_N4, LOSSY)),
+        (1.2, 0.0, [("n1", "n3")], 0.0, {**dict.fromkeys(OF_N2, LATE), ("n1", "n3"): LOSSY}),
+        # Where no heal comes, the latest order holds.
+        (60.0, 0.0, OF_N4, IMPAIRED_WAIT_S, {("n2", "n4"): LATE, **dict.fromkeys(OF_N4, LOSSY)}),
+    ],
+)
+def test_a_fault_waits_for_the_heal_of_another_one_on_its_links(
+    healed_after_s: float, measured_s: float, second: list[Link], waits_s: float, impaired: Mapping[Link, Any]
+) -> None:
+    took, found = in_no_time(two_faults(healed_after_s, second, measured_s))
+    assert (took, found) == (pytest.approx(waits_s, abs=0.1), impaired)
+
+
+async def healed_under_a_cut(cut_s: float, *, lossy: bool) -> tuple[float, Proof]:
+    """After which time the heal of lossy links is proven, or not, and the proof. cut_s: how long a fault cuts them."""
+    field, loop = Field(ImpairedLinks()), asyncio.get_running_loop()  # type: ignore[arg-type]
+    healed, cut = fault("lossy"), Fault("partition", "cut", cut=frozenset(OF_N2))
+    ordered = Ordered(healed=Condition(values={"n2>n4: share lost": (0.0, 0.1)}))
+    records = FaultRecords(Hooks(lambda record: None, lambda record: asyncio.sleep(0)))
+    nothing = FaultRecord(Card(1, "packets", "", 0.0, 0.0), Achieved.INDETERMINATE, "", ordered=ordered)
+    records.by_number[1] = nothing
+
+    async def measure(*_: object) -> dict[str, float]:
+        await asyncio.sleep(0.1)
+        return {"n2>n4: share lost": float(lossy or ("n2", "n4") in field.now_cut())}
+
+    await field.cut(cut)
+    loop.call_later(cut_s, lambda: asyncio.ensure_future(field.uncut(cut)))
+    meter = Meter(field, healed, ordered, lambda: int(loop.time() * 1e9), measure)
+    began = loop.time()
+    proof = await _until_as_ordered(meter, partial(records.measured, 1))
+    return loop.time() - began, proof
+
+
+@pytest.mark.parametrize(
+    ("cut_s", "lossy", "verdict", "after_s"),
+    [
+        (7.0, False, AS_ORDERED, 7.0),
+        (7.0, True, NOT_AS_ORDERED, 7.0),
+        (60.0, False, INDETERMINATE, HEAL_HIDDEN_LIMIT_S),
+    ],
+)
+def test_a_heal_is_judged_by_what_no_other_fault_disturbs(
+    cut_s: float, lossy: bool, verdict: str, after_s: float
+) -> None:
+    took, proof = in_no_time(healed_under_a_cut(cut_s, lossy=lossy))
+    assert (proof.verdict, took) == (verdict, pytest.approx(after_s, abs=0.6))
