@@ -338,7 +338,7 @@ class KraftClient:
 RESENDS_AFTER_TIMEOUT = "resends-after-timeout"
 
 BUGS: dict[str, str] = {
-    RESENDS_AFTER_TIMEOUT: "the client sends a write again when it gets no answer, and reports the second outcome",
+    RESENDS_AFTER_TIMEOUT: "the client repeats a write without an answer, and reports the second attempt's outcome",
 }
 """Every planted bug of the client, with its effect."""
 

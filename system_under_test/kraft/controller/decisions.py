@@ -27,21 +27,21 @@ REGISTERS_UNFENCED = "registers-unfenced"
 LEAVING_BROKER_LEADS = "leaving-broker-leads"
 
 BUGS: dict[str, str] = {
-    STALE_BROKER_EPOCH: "a broker that starts anew is registered with the epoch of its former incarnation",
+    STALE_BROKER_EPOCH: "a broker that restarts is registered with the epoch of its previous incarnation",
     FENCE_WITHOUT_RECORD: "a silent broker loses its partitions, but no record says that it is fenced",
-    UNFENCE_EARLY: "a broker is unfenced although its metadata does not reach its own registration yet",
-    ISR_IGNORES_PARTITION_EPOCH: "a leader's in-sync set is taken although the partition changed since it was made",
-    FENCED_JOINS_ISR: "a broker that is fenced or shuts down is taken into an in-sync set (KAFKA-13916)",
-    STALE_EPOCH_JOINS_ISR: "a replica joins the in-sync set by the epoch of its former incarnation (KAFKA-14617)",
+    UNFENCE_EARLY: "a broker is unfenced before its metadata includes its own registration",
+    ISR_IGNORES_PARTITION_EPOCH: "a leader's proposed in-sync set is accepted although the partition has changed since",
+    FENCED_JOINS_ISR: "a broker that is fenced or shuts down joins an in-sync set (KAFKA-13916)",
+    STALE_EPOCH_JOINS_ISR: "a replica joins the in-sync set with the epoch of its previous incarnation (KAFKA-14617)",
     UNCLEAN_BY_DEFAULT: "a replica that is not in sync is elected although the topic does not allow it",
-    LAST_KNOWN_LEADER_UNCHECKED: "the last known leader is elected whether or not it is alive (KAFKA-19522)",
-    ELR_KEEPS_UNCLEAN: "a broker that did not shut down cleanly stays an eligible leader (KIP-966)",
+    LAST_KNOWN_LEADER_UNCHECKED: "the last known leader is elected although it may not be alive (KAFKA-19522)",
+    ELR_KEEPS_UNCLEAN: "a broker stays an eligible leader after an unclean shutdown (KIP-966)",
     REASSIGNMENT_DONE_EARLY: "a reassignment ends before its new replicas are in sync (KAFKA-15665)",
-    TOPIC_ID_LOST_ON_CHANGE: "a partition that changes gets a fresh topic id, and later records name it (KAFKA-14190)",
+    TOPIC_ID_LOST_ON_CHANGE: "a change of a partition gives it a new topic id, used by later records (KAFKA-14190)",
     DELETES_TOPIC_KEEPS_CONFIGS: "the configs of a deleted topic stay, and a new topic of its name inherits them",
-    SESSION_NOT_RENEWED: "a heartbeat does not renew the session, so a broker that lives is fenced again and again",
-    FAILOVER_FORGETS_SESSIONS: "a new controller expects no heartbeat of a broker that it never heard of itself",
-    REGISTERS_UNFENCED: "a broker that starts is registered as unfenced, before it has applied anything",
+    SESSION_NOT_RENEWED: "a heartbeat does not renew the session, so a live broker is fenced again and again",
+    FAILOVER_FORGETS_SESSIONS: "a new controller expects no heartbeat from brokers whose heartbeats it never received",
+    REGISTERS_UNFENCED: "a starting broker is registered as unfenced, before it has applied any record",
     LEAVING_BROKER_LEADS: "a broker that shuts down can be elected as the leader of a partition (KIP-841)",
 }
 """Every planted bug of the controller, with its effect."""
