@@ -48,7 +48,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.kafka_log.columns import from_file
 from checkers.kafka_log.judge import judge_history
 from checkers.kernels.transactions.columns import READ, Transactions
-from checkers.sealing.history_rows import ROWS_PER_GROUP
+from checkers.sealing.sealed_history import ROWS_PER_GROUP
 from checkers.transactions.checker import read_file
 from checkers.transactions.judge import judge_columns, judge_transcript
 from checkers.transactions.read import Model, Transcript

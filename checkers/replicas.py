@@ -71,8 +71,7 @@ from checkers.base.stored_rows import over_budget
 from checkers.base.stored_run import READS_OF_A_SERVER, StoredRun, by_number, node_files
 from checkers.base.values import canonical, parse
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
-from checkers.sealing.history_rows import chunks_of_groups
-from checkers.sealing.tables import dicts, history_tables
+from checkers.sealing.sealed_history import chunks_of_groups, dicts, history_tables
 
 DIFFER = "servers that differ"
 INVENTED = "a value that nobody wrote"

@@ -28,7 +28,7 @@ from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import Verdict, Witness, conclude
 from checkers.cluster.topic_states import MADE_BEFORE, state_in_words, state_of
 from checkers.models.model import Operation, operations_of
-from checkers.sealing.history_rows import read_rows
+from checkers.sealing.sealed_history import read_rows
 
 CHANGE = "write"
 MISSING, OTHER = "acknowledged change of a topic is in no log", "log shows a change of a topic that no client made"

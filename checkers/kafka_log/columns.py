@@ -40,7 +40,7 @@ from checkers.kernels.codes import dense_processes, dictionary_codes, grouped
 from checkers.kernels.kafka_log import ASSIGN, UNKNOWN_OFFSET, KafkaColumns
 from checkers.kernels.transactions.payloads import Pairs, pair
 from checkers.models.answers import WrongEvent
-from checkers.sealing.tables import new_database
+from checkers.sealing.sealed_history import new_database
 from checkers.transactions.checker import RowsOfFile, demand_room_for_events, read_columns
 from checkers.transactions.read import Lazily
 from checkers.transactions.table import paired_events

@@ -53,8 +53,7 @@ from checkers.base.values import span_in_words
 from checkers.base.verdict import DOUBTED, MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, conclude
 from checkers.raft.reading import NAMED_WRITES, WRITES, nothing_of
 from checkers.record.header_and_outcome import one_clock, one_kernel
-from checkers.sealing.history_rows import read_rows
-from checkers.sealing.tables import dicts, give_files, history_tables
+from checkers.sealing.sealed_history import dicts, give_files, history_tables, read_rows
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

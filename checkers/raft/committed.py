@@ -61,7 +61,7 @@ from checkers.raft.reading import (
 )
 from checkers.raft.rules import ENTRY_LOST, LACKING_LEADER, PREFIXES_DIFFER, Row, TraceRow, in_trace, of_row
 from checkers.raft.trace_checkers import first_pairs
-from checkers.sealing.tables import dicts, give_files, history_tables, new_database
+from checkers.sealing.sealed_history import dicts, give_files, history_tables, new_database
 
 # Committed entries in the logs of one node
 

@@ -58,7 +58,7 @@ from checkers.base.stored_rows import log_rows, numbers, present, read_trace
 from checkers.base.stored_run import StoredRun, gaps, node_files
 from checkers.base.verdict import Verdict, Witness, conclude, one_of_each_first
 from checkers.raft.reading import NAMED_WRITES, CopiedLog, Marks, holds, nothing_of, operations, read_log
-from checkers.sealing.tables import give_files, history_tables
+from checkers.sealing.sealed_history import give_files, history_tables
 
 MISSING = "acknowledged write missing from a log"
 FAILED = "failed write in a log"

@@ -42,7 +42,7 @@ from checkers.base.stored_run import FINAL_COPY, StoredRun, gaps, node_files
 from checkers.base.verdict import MAX_WITNESSES, Validity, Verdict, Witness, conclude
 from checkers.raft.history_against_log import final_logs
 from checkers.raft.reading import holds, nothing_of, operations
-from checkers.sealing.tables import dicts, give_files, history_tables
+from checkers.sealing.sealed_history import dicts, give_files, history_tables
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -34,8 +34,8 @@ from checkers.base.checker import Budget
 from checkers.base.stored_rows import coded, log_groups, numbers, present, read_trace, trace_row
 from checkers.kernels.raft import NOWHERE, lowest
 from checkers.raft.rules import CURRENT_EPOCH_EVENTS, Row, TraceRow
-from checkers.sealing import history_rows
-from checkers.sealing.tables import history_tables
+from checkers.sealing import sealed_history
+from checkers.sealing.sealed_history import history_tables
 
 _APPEND, _FLUSH, _MARK, _APPLIED, _APPEND_AT_MARK, _ROLE, _START, _OTHER = range(8)
 _STEADY = (_APPEND, _FLUSH, _MARK, _APPLIED, _APPEND_AT_MARK)
@@ -368,7 +368,7 @@ FROM operations WHERE f IN {WRITES} AND key IS NOT NULL AND value IS NOT NULL;
 CREATE TEMP TABLE names AS
 SELECT key, value, count(*) AS times, any_value(row) AS row, any_value(type) AS type, any_value(completed) AS completed
 FROM writes GROUP BY key, value"""
-"""Tables of a history (`sealing/tables.py`).  writes: completed is the row of an answer that decides the outcome.
+"""Tables of a history (`sealed_history.py`).  writes: completed is the row of an answer that decides the outcome.
 
 names: of all writes; times: how many bear the name; row, type and completed: of one of them."""
 
@@ -380,7 +380,7 @@ def operations(history: Path, invoked: Sequence[int]) -> list[Row]:
     ended = 'SELECT ended_index FROM operations WHERE list_contains(?, "index") AND ended_index IS NOT NULL'
     with history_tables(history) as sql:
         rows = {*invoked, *(row for (row,) in sql.execute(ended, [list(invoked)]).fetchall())}
-    return history_rows.read_rows(history, sorted(rows))
+    return sealed_history.read_rows(history, sorted(rows))
 
 
 def invoke_of(history: Path, key: str, value: int) -> int | None:

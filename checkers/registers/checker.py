@@ -28,8 +28,8 @@ from checkers.kernels import register_unique_values as register
 from checkers.kernels.operations import KINDS, OTHER_FUNCTION
 from checkers.registers import explain_repeated_values, explain_unique_values
 from checkers.registers.judge_keys import OBSERVED, BucketFinding, JudgedKeys, combine
-from checkers.sealing.history_rows import functions_besides
 from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
+from checkers.sealing.sealed_history import functions_besides
 
 if TYPE_CHECKING:
     from checkers.base.stored_run import StoredRun

@@ -26,8 +26,8 @@ from checkers.base.verdict import Witness
 from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE, Operations
 from checkers.kernels.register_unique_values import Key
 from checkers.registers.smallest_window import Window, as_value, producer_of, smallest_window, value_left
-from checkers.sealing.history_rows import Row, read_rows, refused
 from checkers.sealing.key_buckets import Bucket
+from checkers.sealing.sealed_history import Row, read_rows, refused
 
 UNEXPLAINED = ", which no order of the operations around it explains"
 

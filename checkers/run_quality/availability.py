@@ -63,7 +63,7 @@ from checkers.run_quality import processor_time
 from checkers.run_quality.faults_installed import SKIPPED
 from checkers.run_quality.minimums import joined as reach
 from checkers.run_quality.minimums import main_phase
-from checkers.sealing.tables import history_tables
+from checkers.sealing.sealed_history import history_tables
 
 RETURN_S = 10.0
 """Seconds, times `holds`, until servers that can talk again do: connections back off and come back late."""

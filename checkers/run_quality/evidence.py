@@ -71,9 +71,8 @@ from checkers.record.files import BrokenFile
 from checkers.record.header_and_outcome import Death, RunOutcome, error_ns, one_clock, one_kernel
 from checkers.record.run_record import FINAL_READS, FORMAT, JOURNAL, MAIN, PHASES, TEST, Begun
 from checkers.run_quality.faults_installed import INSTALLED, achieved
-from checkers.sealing.history_rows import chunks_of_groups, read_rows
 from checkers.sealing.manifest import SEALED, STREAM, broken_bonds
-from checkers.sealing.tables import history_tables
+from checkers.sealing.sealed_history import chunks_of_groups, history_tables, read_rows
 
 SHOWN = 8
 """Number of differences of one kind that are named; the rest are counted."""

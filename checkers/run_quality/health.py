@@ -47,7 +47,7 @@ from checkers.raft.rules import Row
 from checkers.record.faults import Proof
 from checkers.record.header_and_outcome import Death, Recovery, error_ns
 from checkers.run_quality.faults_installed import Excuse
-from checkers.sealing.tables import history_tables
+from checkers.sealing.sealed_history import history_tables
 
 PROVEN = "as ordered"
 """The `verdict` of a heal's proof (`checkers.record.faults.Proof`) if everything was healed."""

@@ -20,7 +20,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.record.header_and_outcome import one_clock
 from checkers.run_quality.leadership import deposed_leaders
 from checkers.run_quality.minimums import END_OF_TIME, calm_spans, main_phase, stretches_of, windows
-from checkers.sealing.tables import give_spans, history_tables, merged
+from checkers.sealing.sealed_history import give_spans, history_tables, merged
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

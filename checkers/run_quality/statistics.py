@@ -20,7 +20,7 @@ from checkers.base.history import CREATE
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.run_quality.minimums import END_OF_TIME
-from checkers.sealing.tables import dicts, give_spans, history_tables, merged
+from checkers.sealing.sealed_history import dicts, give_spans, history_tables, merged
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -40,7 +40,7 @@ from checkers.kernels.operations import (
     drop_failed_cas,
     number_keys,
 )
-from checkers.sealing.history_rows import History
+from checkers.sealing.sealed_history import History
 
 BARE = pa.schema(
     [

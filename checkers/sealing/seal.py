@@ -51,9 +51,9 @@ from checkers.kernels.jit import kernel
 from checkers.kernels.operations import MISMATCH, Events, Operations, lay_out, mates
 from checkers.record.files import BrokenFile
 from checkers.record.run_record import MAIN
-from checkers.sealing.history_rows import ROWS_PER_GROUP
 from checkers.sealing.key_buckets import write_bucket
 from checkers.sealing.manifest import MANIFEST, SEALED, STREAM, is_bound, sealed
+from checkers.sealing.sealed_history import ROWS_PER_GROUP
 from checkers.sealing.walk import EVENT, ROWS_PER_CHUNK, Walk, chunks_of, history_batches
 
 BUCKETS_MIN, BUCKETS_MAX = 8, 1024

@@ -37,8 +37,8 @@ from checkers.kernels import history_grammar as grammar
 from checkers.kernels.codes import Processes, Words, dictionary_codes
 from checkers.kernels.history_grammar import Values
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OPEN, OTHER, WRITE
-from checkers.sealing.history_rows import ROWS_PER_GROUP, History, chunks_of_groups
 from checkers.sealing.manifest import SEALED, STREAM
+from checkers.sealing.sealed_history import ROWS_PER_GROUP, History, chunks_of_groups
 
 ROWS_PER_CHUNK = 8 * ROWS_PER_GROUP
 """A million rows, which fill whole row groups of `history.parquet`."""

@@ -21,7 +21,7 @@ from checkers.record.faults import Achieved, FaultRecord
 from checkers.record.files import BrokenFile
 from checkers.record.header_and_outcome import Header, RunOutcome, SeenLeader
 from checkers.record.run_record import TEST, RunRecord, number, real
-from checkers.sealing.tables import dicts, history_tables
+from checkers.sealing.sealed_history import dicts, history_tables
 from harness.lake import tables
 from harness.story.findings import (
     LEADER,

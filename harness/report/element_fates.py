@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from checkers.base.history import Type
 from checkers.base.results import Results
 from checkers.base.stored_run import StoredRun
-from checkers.sealing.history_rows import Row, read_rows
+from checkers.sealing.sealed_history import Row, read_rows
 from harness.plain_words import listed, natural
 from harness.report.run_data import OperationColumns, ReportData, load
 from harness.story.findings import LossCause, cause_of_loss

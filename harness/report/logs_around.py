@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from checkers.base.history import Type
 from checkers.base.stored_run import StoredRun
-from checkers.sealing.history_rows import read_rows
+from checkers.sealing.sealed_history import read_rows
 from harness.plain_words import seconds, shorten
 from harness.report.fault_views import FaultView
 from harness.report.run_data import NEVER, ReportData

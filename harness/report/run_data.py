@@ -29,7 +29,7 @@ from checkers.record.faults import FaultRecord
 from checkers.record.files import BrokenFile, regular
 from checkers.record.header_and_outcome import Header, RunOutcome
 from checkers.record.run_record import JOURNAL, TEST, RunRecord, sequence
-from checkers.sealing.history_rows import paired_rows
+from checkers.sealing.sealed_history import paired_rows
 from harness.plain_words import natural
 from harness.story.findings import Leadership, leadership_of
 

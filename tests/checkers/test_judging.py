@@ -41,8 +41,8 @@ from checkers.judging import Verdicts, judge_run, results_of, set_aside_unrecove
 from checkers.kernels.jit import kernel
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.run_quality.statistics import STATISTICS
-from checkers.sealing import history_rows, walk
 from checkers.sealing import seal as sealing
+from checkers.sealing import sealed_history, walk
 from checkers.sealing.seal import seal
 
 FILES = StoredRun(Path("nowhere"))
@@ -364,7 +364,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "ROWS_PER_GROUP", ROWS_PER_GROUP)
     monkeypatch.setattr(walk, "ROWS_PER_CHUNK", 4 * ROWS_PER_GROUP)
     monkeypatch.setattr(sealing, "ROWS_PER_CHUNK", 4 * ROWS_PER_GROUP)
-    monkeypatch.setattr(history_rows, "GROUPS_PER_CHUNK", 4)
+    monkeypatch.setattr(sealed_history, "GROUPS_PER_CHUNK", 4)
 
 
 @pytest.fixture

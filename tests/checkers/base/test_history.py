@@ -19,7 +19,7 @@ from checkers.base.verdict import Validity
 from checkers.by_hand.judge_file import Ask, FileVerdict, judge, task_of
 from checkers.formats.jepsen import FormReader
 from checkers.models.answers import exact
-from checkers.sealing.history_rows import paired_rows
+from checkers.sealing.sealed_history import paired_rows
 
 DIFFERENT = """12345678901234567.89M 12345678901234567.88M 1e400 2e400 1e-400 0.1 0.10000000000000000001 1 1.0 true
 "1" nil 9007199254740993 9007199254740993.0 9007199254740992.0 123456789012345678901234567890 [1,2] #{1,2} "#{1 2}" []

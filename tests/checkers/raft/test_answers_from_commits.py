@@ -14,7 +14,7 @@ from toy_quorum import Evidence, random_run
 from checkers.base.columns import HISTORY
 from checkers.base.verdict import Validity, Verdict
 from checkers.raft.answered_from_commits import judge_answers, other_pace_of_recorder
-from checkers.sealing.tables import history_tables
+from checkers.sealing.sealed_history import history_tables
 
 NAME, PAST = "answers-after-commit", "answers-from-commits"
 

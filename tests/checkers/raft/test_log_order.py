@@ -17,7 +17,7 @@ from checkers.base.history import Type
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging import judge_run
 from checkers.raft.log_order import LOG_ORDER, order_clashes
-from checkers.sealing.tables import history_tables
+from checkers.sealing.sealed_history import history_tables
 
 NAME = "log-order"
 OPEN = 1 << 62

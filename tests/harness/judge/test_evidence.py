@@ -17,7 +17,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.record.files import BrokenFile
 from checkers.run_quality.evidence import EVIDENCE
-from checkers.sealing import history_rows
+from checkers.sealing import sealed_history
 from checkers.sealing.manifest import write_manifest
 from checkers.sealing.seal import seal
 from harness.judge.judge_run import demands_on, judge, spec_of
@@ -138,7 +138,7 @@ def of_parts(run: Path, change: Change, rows_in_part: int, monkeypatch: pytest.M
     history = run / "history.parquet"
     pq.write_table(change(pq.read_table(history)), history, row_group_size=rows_in_part)
     write_manifest(run)
-    monkeypatch.setattr(history_rows, "GROUPS_PER_CHUNK", 1)
+    monkeypatch.setattr(sealed_history, "GROUPS_PER_CHUNK", 1)
     stored = StoredRun(run, demands_on(spec_of(run)))
     return EVIDENCE.combine(stored, [])
 
