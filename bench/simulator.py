@@ -1,4 +1,4 @@
-"""Measure how fast the simulator is, and how soon the swarm finds each planted bug.
+"""Measure how fast the simulator and the explorer are, and how soon the swarm finds each planted bug.
 
     python -m bench.simulator speed [--nodes 5] [--rate 50] [--time-limit 60] [--nemesis partition]
     python -m bench.simulator bugs [--bug lone-vote] [--searches 5] [--cpu 300]
@@ -11,6 +11,8 @@ all bytes of the protocol, which is conducted and not judged: nodes, clients, ne
 The CPU time is that of the process, so other work on the machine disturbs little.  Cost grows linearly with the
 simulated time and the rate, and with the square of the nodes, since every follower polls its leader and every client
 node all servers.
+
+States that the explorer reaches per CPU second, of three voters with a write and a read.
 
 *Bugs.*  Seeds, simulated seconds and CPU seconds until the swarm finds a bug, five searches each.
 
@@ -37,6 +39,8 @@ from bench.instruments.figures import Sheet, script
 from harness.campaign.swarm.scenario import Scenario
 from harness.campaign.swarm.storm_of_seed import draw
 from harness.campaign.swarm.world import play
+from harness.exploring.explore import Explorer
+from harness.exploring.steps import Budgets
 from harness.run.clock import clock_of
 from harness.run.conductor import Conductor
 from harness.run.context import prepare
@@ -48,7 +52,10 @@ from system_under_test.kraft.node.config import BUGS
 
 FLOOR = 30.0
 """Simulated seconds per CPU second that whole nodes must reach."""
+STATES_FLOOR = 20_000.0
+"""States per CPU second that the explorer must reach."""
 WARM_UP_S = 2.0
+EXPLORED_CPU_S_MAX = 60.0
 
 
 def speed(given: argparse.Namespace, sheet: Sheet) -> None:
@@ -65,6 +72,10 @@ def speed(given: argparse.Namespace, sheet: Sheet) -> None:
     what = f"simulator, {nodes} nodes, {rate:g} operations/s, {nemesis}"
     sheet.add(f"{what}: simulated s a CPU s", round(simulated_s), "seconds", simulated_s / cpu_s, "1/s")
     sheet.add(f"{what}: callbacks a CPU s", handled, "callbacks", handled / cpu_s, "1/s")
+    explored = Explorer(3, Budgets(epochs=1, timeouts=2, writes=1, reads=1)).search(EXPLORED_CPU_S_MAX)
+    sheet.add(
+        "explorer: states a CPU s", explored.states, "states", explored.states / explored.cpu_s, "1/s", STATES_FLOOR
+    )
 
 
 def _measured(spec: Spec, time_limit_s: float) -> tuple[float, float, int]:
