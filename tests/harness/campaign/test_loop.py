@@ -299,7 +299,11 @@ def test_the_page_leads_to_the_run_and_escapes_what_it_shows(tmp_path: Path, run
     assert "<b>" not in page and "<script>alert" not in page and "&lt;b&gt; (set) under kill" in page
 
 
-def test_the_page_shows_first_what_was_not_as_expected_with_its_command(tmp_path: Path, runs: Runs) -> None:
+def test_page_and_summary_show_first_what_was_not_as_expected_with_its_command_and_report(
+    tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("SERVER_URL", "https://git.example"), ("REPOSITORY", "a/b"), ("RUN_ID", "7")):
+        monkeypatch.setenv(f"GITHUB_{name}", value)
     runs(results("valid"), results("unknown"))
     plan = Plan("night", "", [Spec(seed=1), Spec(seed=2)])
     with begun(tmp_path, plan) as log:
@@ -309,18 +313,6 @@ def test_the_page_shows_first_what_was_not_as_expected_with_its_command(tmp_path
     rows = page[page.index("Every run") :]
     assert rows.index("not as expected") < rows.index("it is valid")
     assert "make test-partition SEED=2" in rows and "make test-partition SEED=1" not in rows
-
-
-def test_the_summary_names_headline_seed_command_and_report_of_what_was_not_as_expected(
-    tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in (("SERVER_URL", "https://git.example"), ("REPOSITORY", "a/b"), ("RUN_ID", "7")):
-        monkeypatch.setenv(f"GITHUB_{name}", value)
-    runs(results("valid"), results("unknown"))
-    plan = Plan("night", "", [Spec(seed=1), Spec(seed=2)])
-    with begun(tmp_path, plan) as log:
-        assert campaign(plan, log, quiet) == 2
-        write_all(plan, log)
     text = (tmp_path / SUMMARY).read_text()
     assert "seed 2: `make test-partition SEED=2`" in text and "seed 1:" not in text
     assert "/report.html` in the [artifacts of this job](https://git.example/a/b/actions/runs/7)" in text

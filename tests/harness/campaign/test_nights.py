@@ -104,15 +104,17 @@ def test_planted_bugs_and_replays_are_not_kept_and_their_number_is_limited(tmp_p
 NEW = Standing(A, "stale read <b>", SymptomStatus.NEW)
 
 
-def test_the_dashboard_leads_to_the_report_of_each_run(tmp_path: Path) -> None:
+def test_the_dashboard_leads_to_the_report_of_each_run_and_escapes(tmp_path: Path) -> None:
     night = tmp_path / "night"
     night.mkdir()
-    page = write_dashboard(night, "a night", [], [past(1), past(2, A)], tmp_path).read_text()
-    assert re.findall(r'href="([^"]+)" class="(as|not)"', page) == [
+    page = write_dashboard(night, "a night", [NEW], [past(1), past(2, A), past(3, test="kill")], tmp_path).read_text()
+    assert re.findall(r'href="([^"]+)" class="(as|not)"', page)[:2] == [
         ("../run-1/report.html", "as"),
         ("../run-2/report.html", "not"),
     ]
     assert 'href="run-1/report.html"' in write_dashboard(night, "a night", [], [past(1)]).read_text()
+    assert "kraft register under partition" in page and "1 of the last 2 runs ended as they should" in page
+    assert "<b>" not in page and "stale read &lt;b&gt;" in page
 
 
 def test_the_dashboard_shows_dates_durations_and_a_trend(tmp_path: Path) -> None:
@@ -120,13 +122,6 @@ def test_the_dashboard_shows_dates_durations_and_a_trend(tmp_path: Path) -> None
     page = write_dashboard(tmp_path, "a night", [], runs).read_text()
     assert "better: 1, then 3 of 3" in page and "64 s" in page
     assert "<time>2026-11-02</time><time>2026-11-07</time>" in page
-    assert "1 test, 6 runs; the last run of each test ended as expected." in page
-
-
-def test_the_dashboard_shows_each_test_and_escapes(tmp_path: Path) -> None:
-    page = write_dashboard(tmp_path, "a night", [NEW], [past(1), past(2, A), past(3, test="kill")]).read_text()
-    assert "kraft register under partition" in page and "1 of the last 2 runs ended as they should" in page
-    assert "<b>" not in page and "stale read &lt;b&gt;" in page
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.base.columns import TRACE, events_to_table
-from checkers.base.history import NEMESIS, Event, Type
+from checkers.base.history import Event, Type
 from checkers.base.results import NO_RESULTS
 from checkers.record.header_and_outcome import RunOutcome
 from harness.report import run_data
 from harness.report.divergence import reach
-from harness.report.run_data import NEVER, OperationColumns, ReportData, none
+from harness.report.run_data import NEVER, OperationColumns, ReportData
 from harness.report.timeline_view import pack
 from harness.story.operations import FOREVER, SEARCHED_MOST, WindowOp, longest_order
 
@@ -83,10 +83,6 @@ def test_a_transaction_is_on_the_keys_that_it_names_and_not_on_the_database() ->
     packed, _ = pack(ops, [], [])
     places, keys = (zlib.decompress(base64.b64decode(packed[name])) for name in ("touch", "touched"))
     assert list(zip(array("I", places), array("H", keys), strict=True)) == [(1, 1), (1, 2), (2, 1)]
-
-
-def test_faults_are_no_operations_and_nothing_is_fine() -> None:
-    assert len(paired(event(0, NEMESIS, Type.INFO))) == len(none()) == 0
 
 
 @st.composite

@@ -6,7 +6,6 @@ Numbers that clients were answered: each rule is broken on purpose; reads that s
 from __future__ import annotations
 
 from collections.abc import Collection
-from random import Random
 
 import pytest
 from test_swarm_rules import Log
@@ -15,7 +14,6 @@ from checkers.base.history import Type
 from harness.campaign.swarm import operators, watch_calls
 from harness.campaign.swarm.operators import CHANGE_SETTINGS, PRODUCER_IDS
 from harness.campaign.swarm.scenario import Scenario, StormCard
-from harness.campaign.swarm.storm_of_seed import draw, leaders_in_turn
 from harness.campaign.swarm.watch_brokers import BrokerWatch
 from harness.campaign.swarm.world import StormWorld, play
 from simulation.network import Link, SimulatedNetwork
@@ -167,14 +165,6 @@ def test_a_part_of_a_snapshot_is_asked_for_behind_one_that_this_leader_has_sent(
     assert office.broken == ([] if in_turn else ["a part of a snapshot is asked for out of turn"])
 
 
-def test_a_download_that_goes_on_under_the_next_leader_is_out_of_turn() -> None:
-    office = Office("n2", "n3")
-    office.calls.part_sent(office.server, "n2", FetchSnapshotResponse(Error.NONE, 1, 1, WANTED, 30, 0, b"0123456789"))
-    office.calls.took_office(office.server, 2)
-    office.calls.part_asked(office.server, "n2", part_of(WANTED, 10, epoch=2))
-    assert office.broken == ["a part of a snapshot is asked for out of turn"]
-
-
 def row(kind: str, began: int, ended: int, number: int, type_: Type = Type.OK) -> watch_calls.NumberAnswered:
     return watch_calls.NumberAnswered(kind, began, "n1", ended, type_, number)
 
@@ -281,12 +271,6 @@ def test_a_first_leader_is_healed_when_its_successor_is_elected_and_cut(monkeypa
     [former] = {name for name, _ in of_first if all(name in link for link in of_first)}
     [successor] = {a for a, _ in of_second if all(a in link for link in of_second)}
     assert successor != former
-
-
-def test_storms_leave_a_leader_with_one_follower_and_all_clients() -> None:
-    cards = leaders_in_turn(Random(1), Scenario(1))
-    assert any({"c1", "c2"} < set(card.with_) and len(card.with_) == 3 for card in cards)
-    assert any(card.until for seed in range(20) for card in draw(seed).cards)
 
 
 @pytest.mark.parametrize(

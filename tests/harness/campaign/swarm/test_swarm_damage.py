@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from random import Random
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -18,7 +17,6 @@ import pytest
 from harness.campaign.swarm import acts
 from harness.campaign.swarm.node_voter import DurableLog
 from harness.campaign.swarm.scenario import Scenario, StormCard
-from harness.campaign.swarm.storm_of_seed import draw, rolls_while_slow
 from harness.campaign.swarm.world import StormWorld, play
 from simulation.disk import VolatileDisk
 from system_under_test.kraft.log import batch as codec
@@ -93,11 +91,6 @@ def test_a_server_that_also_loses_power_may_take_a_damaged_batch_for_a_torn_one(
     assert [server.may_forget for server in world.servers].count(True) == 1
     assert world.watch.found == []
     assert world.calm_s >= 0
-
-
-def test_storms_damage_files_of_each_kind() -> None:
-    flips = {card.how for seed in range(400) for card in draw(seed).cards if card.fault == "flip"}
-    assert flips == set(acts.FLIPS)
 
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -184,16 +177,6 @@ def test_a_clean_log_rolls_while_an_fsync_goes_on(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Segment, "create", counted)
     assert play(ROLLS).found == []
     assert len(rolled) > 10
-
-
-def test_storms_draw_it() -> None:
-    drawn = [draw(seed) for seed in range(20)]
-    with_it = [
-        each for each in drawn if sum(c.how == "slow" and c.who == "leader" and c.for_s == 3 for c in each.cards)
-    ]
-    assert 2 <= len(with_it) <= 10
-    assert all(each.segment_bytes <= 1 << 11 for each in with_it)
-    assert len(rolls_while_slow(Random(1), ROLLS).cards) == 4
 
 
 # The end of the log as the disk shows it
@@ -330,10 +313,3 @@ def test_a_clean_node_fetches_its_snapshot_in_parts_and_begins_anew_when_it_is_b
     played = play(scenario)
     assert played.moments["part"] >= 8
     assert played.found == []
-
-
-def test_storms_draw_small_parts_and_lose_servers_between_them() -> None:
-    drawn = [scenario for seed in range(60) if (scenario := draw(seed)).snapshot_bytes]
-    assert {scenario.part_bytes for scenario in drawn} == {0, 100, 300, 600}
-    aimed = {card.who for scenario in drawn for card in scenario.cards if card.moment == "part"}
-    assert {"it", "leader"} <= aimed

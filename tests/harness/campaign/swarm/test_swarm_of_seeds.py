@@ -36,10 +36,6 @@ class Here:
         return [function(item) for item in items]
 
 
-def test_seeds_are_dealt_into_tasks() -> None:
-    assert [task.seeds for task in work.tasks_of(range(5), 2, work.SeedTask(()))] == [(0, 1), (2, 3), (4,)]
-
-
 def test_a_task_plays_its_seeds_in_a_fresh_process_as_they_are_played_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither hashes of strings nor what was played before make a difference."""
     task = work.SeedTask((3, 4), 5.0)

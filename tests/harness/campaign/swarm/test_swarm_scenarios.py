@@ -15,14 +15,15 @@ from kio.schema.errors import ErrorCode
 
 from checkers.base.history import Type
 from harness.campaign.swarm import operators
+from harness.campaign.swarm.acts import FLIPS
 from harness.campaign.swarm.judging import CHANGES_MAX, REFUSED_RIGHT
+from harness.campaign.swarm.operators import ELIGIBLE
 from harness.campaign.swarm.scenario import (
     ANOTHER_CLUSTER,
     CLASSES,
     FALSE_LEADER,
     FAULTS,
     MOMENTS,
-    OF_STRANGERS,
     Scenario,
     StormCard,
     load,
@@ -48,9 +49,18 @@ def test_a_scenario_survives_its_file(seed: int, tmp_path: Path) -> None:
 
 def test_storms_draw_every_class_every_fault_and_every_moment() -> None:
     drawn = [draw(seed) for seed in range(300)]
+    cards = [card for scenario in drawn for card in scenario.cards]
     assert {name for scenario in drawn for name in scenario.classes} == set(CLASSES)
-    assert {card.fault for scenario in drawn for card in scenario.cards} == set(FAULTS)
-    assert {card.moment for scenario in drawn for card in scenario.cards} == {"", *MOMENTS}
+    assert {card.fault for card in cards} == set(FAULTS)
+    assert {card.moment for card in cards} == {"", *MOMENTS}
+    assert {card.how for card in cards if card.fault == "flip"} == set(FLIPS)
+    assert {card.how for card in cards if card.fault == "stranger"} == {ANOTHER_CLUSTER, FALSE_LEADER}
+    assert {card.size for card in cards if card.how == ELIGIBLE} == set(range(8))
+    assert {scenario.part_bytes for scenario in drawn if scenario.snapshot_bytes} == {0, 100, 300, 600}
+    assert {"it", "leader"} <= {card.who for card in cards if card.moment == "part"}
+    assert any({"c1", "c2"} < set(card.with_) and len(card.with_) == 3 for card in cards), "one follower, all clients"
+    assert any(card.until for card in cards)
+    assert any(card.how == "slow" and card.who == "leader" and card.for_s == 3 for card in cards), "rolls while slow"
 
 
 @pytest.mark.parametrize(
@@ -299,10 +309,3 @@ def test_strangers_do_a_clean_cluster_no_harm() -> None:
     played = play(Scenario(1, seconds=6.0, cards=ASKED))
     assert sum(count for (fault, _, _), count in played.faults.items() if fault == "stranger") == len(ASKED)
     assert (played.found, played.moments["elected"]) == ([], 1)
-
-
-def test_storms_draw_both_kinds() -> None:
-    drawn = [draw(seed) for seed in range(40)]
-    assert 5 < sum(set(OF_STRANGERS) <= set(each.classes) for each in drawn) < 20
-    asked = {card.how for each in drawn for card in each.cards if card.fault == "stranger"}
-    assert asked == {ANOTHER_CLUSTER, FALSE_LEADER}
