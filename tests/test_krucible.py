@@ -202,7 +202,7 @@ def test_a_spec_is_filled_in_like_the_options_of_the_command(tmp_path: Path, mon
 
 
 PAGE = Path(__file__).parents[1] / "docs" / "simulate-your-own-server.md"
-MISTAKE = "if count % 5:  # the mistake: now and then it answers before the disk has it\n                file.fsync()"
+MISTAKE = "if count % 5:  # the mistake: every fifth number is answered before fsync\n                file.fsync()"
 
 
 def page_of_the_reader() -> str:
