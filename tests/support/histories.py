@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -14,6 +14,7 @@ import pyarrow as pa
 from checkers.base.checker import Budget, Part
 from checkers.base.columns import HISTORY, events_to_table
 from checkers.base.history import Event, Type
+from checkers.base.independent_search import RegisterOperation
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness
 from checkers.judging import judge_run
@@ -224,3 +225,32 @@ def witness_of(folder: Path, script: Script) -> Witness:
     [witness] = verdict.witnesses
     assert witness.facts["rejudged"] is True
     return witness
+
+
+def operations_of(events: Iterable[Event]) -> list[RegisterOperation]:
+    """The operations of one key of a register history, in order of call.
+
+    It pairs invokes and completions itself, and shares nothing with `history.paired`: this search checks the checkers.
+    Two sorts of operations cannot matter and are left out: reads without an answer, and operations that failed (they
+    did not happen).
+    """
+    open_of: dict[int, Event] = {}
+    completed: list[tuple[Event, Event | None]] = []
+    for event in events:
+        if event.type is Type.INVOKE:
+            open_of[event.process] = event
+        else:
+            completed.append((open_of.pop(event.process), event))
+    completed += [(invoked, None) for invoked in open_of.values()]
+    operations = []
+    for invoked, completion in completed:
+        answered = completion if completion is not None and completion.type is Type.OK else None
+        if completion is not None and completion.type is Type.FAIL:
+            continue
+        if invoked.f == "read":
+            if answered is not None:
+                operations.append(RegisterOperation("read", answered.value, None, invoked.index, answered.index))
+        else:
+            ret = answered.index if answered is not None else None
+            operations.append(RegisterOperation(invoked.f, invoked.value, invoked.value2, invoked.index, ret))
+    return sorted(operations, key=lambda operation: operation.call)

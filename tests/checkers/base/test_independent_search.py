@@ -7,11 +7,10 @@ from itertools import permutations
 from random import Random
 
 import pytest
-from histories import Script, tiny
+from histories import Script, operations_of, tiny
 
 from checkers.base import independent_search
 from checkers.base.shrinking import drop_in_pieces, first_that_holds, without_pieces
-from tests.support.register_operations import operations_of
 
 
 def by_all_permutations(operations: list[independent_search.RegisterOperation]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from histories import Script
+from histories import Script, operations_of
 from tiny_adversaries import ASK, nonsense
 
 from checkers.base.checker import Budget
@@ -14,7 +14,6 @@ from checkers.base.independent_search import linearizable
 from checkers.base.verdict import Validity
 from checkers.by_hand.judge_events import judge_events
 from checkers.by_hand.judge_file import Ask, judge_as
-from tests.support.register_operations import operations_of
 
 pytestmark = pytest.mark.timeout(1200, method="thread")  # also kills a hanging compiled kernel
 

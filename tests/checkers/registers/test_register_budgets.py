@@ -67,37 +67,26 @@ def test_a_key_beyond_the_budget_is_unknown_and_those_after_it_are_judged(tmp_pa
     assert (verdict.validity, verdict.reason) == (Validity.UNKNOWN, words)
 
 
-def repeated(rng: Random) -> list[Event]:
-    """Two keys whose values repeat, so that the search judges them."""
-    events = list(by_construction(rng, 60, 4, keys=2, cas=0))
-    return [e if e.value is None else replace(e, value=e.value % 3) for e in events]
-
-
-def shares_of(part: Part, budget: Budget, monkeypatch: pytest.MonkeyPatch) -> list[Budget]:
-    """The budgets of the searches of all pieces."""
-    seen: list[Budget] = []
-    search = judge_keys._search
-
-    def noting(*arguments: object) -> object:
-        seen.append(arguments[2])  # type: ignore[arg-type]
-        return search(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(judge_keys, "_search", noting)
-    judge(part, budget)
-    return seen
-
-
 def test_each_piece_gets_its_share_of_the_steps_and_the_memory_that_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    given: list[Budget] = []
+    search = judge_keys._search
+
+    def noting(operations: Operations, codes: Int8, budget: Budget) -> object:
+        given.append(budget)
+        return search(operations, codes, budget)
+
+    monkeypatch.setattr(judge_keys, "_search", noting)
     part = part_of(tmp_path / "run", keys_one_after_another(5, 7, 6, 4))
     size_bytes = 8 * SIZE_BYTES_PER_OPERATION
-    given = shares_of(part, Budget(steps=2_200, size_bytes=size_bytes), monkeypatch)
+    judge(part, Budget(steps=2_200, size_bytes=size_bytes))
     assert given == [Budget(steps=100 * n, size_bytes=size_bytes - n * SIZE_BYTES_PER_OPERATION) for n in (5, 7, 6, 4)]
 
 
 def test_a_search_that_ends_says_which_budget_ended_it(tmp_path: Path) -> None:
-    part = part_of(tmp_path / "run", repeated(Random(3)))
+    events = list(by_construction(Random(3), 60, 4, keys=2, cas=0))
+    part = part_of(tmp_path / "run", [e if e.value is None else replace(e, value=e.value % 3) for e in events])
     bucket = open_bucket(*map(Path, part.paths), True)
     few_steps = judge(part, Budget(steps=130))
     assert {reason.split(": ")[1] for _, reason in few_steps.unknown} == {"the budget of 130 steps ran out"}
@@ -155,15 +144,8 @@ def test_a_key_that_used_up_its_share_gets_the_steps_that_others_left(tmp_path: 
     exactly, _ = judge_keys._search(operations, codes, Budget(steps=steps[large]))
     assert exactly[large].code == antichain.OUT_OF_STEPS
     assert {k: v for k, v in exactly.items() if k != large} == {k: v for k, v in free.items() if k != large}
-
-
-def test_without_a_step_every_searched_key_is_out_of_steps(tmp_path: Path) -> None:
-    operations, codes = searched_keys(tmp_path / "run")
-    found, taken = judge_keys._search(operations, codes, Budget(steps=0))
-    assert taken == 0
-    chosen = judge_keys._search(operations, codes, Budget())[0]
-    assert len(chosen) > 2
-    assert found == dict.fromkeys(chosen, judge_keys._Searched(antichain.OUT_OF_STEPS, -1))
+    nothing = judge_keys._search(operations, codes, Budget(steps=0))
+    assert nothing == (dict.fromkeys(free, judge_keys._Searched(antichain.OUT_OF_STEPS, -1)), 0)
 
 
 def test_the_worst_kind_leads_and_then_the_earliest(tmp_path: Path) -> None:

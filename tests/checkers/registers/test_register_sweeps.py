@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 from every_order import KEYS_AT_ONCE, OPERATIONS_MAX, room_for, with_an_order
-from histories import by_construction, judged_alone
+from histories import by_construction, judged_alone, operations_of
 
 from checkers.base.arrays import Int8, Int64
 from checkers.base.history import Type
@@ -21,7 +21,6 @@ from checkers.kernels.jit import kernel
 from checkers.kernels.operations import CAS, MISMATCH, NIL, READ, WRITE, Operations
 from checkers.kernels.register_board import prepare
 from checkers.kernels.register_unique_values import BLOCKS_CROSS, FIRST_INVALID, LINEARIZABLE, Key, judge_keys, key_of
-from tests.support.register_operations import operations_of
 
 STEPS_MAX = 10**9
 START = np.array([NIL], np.int64)

@@ -7,14 +7,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from histories import Script, as_operations, by_construction, tiny, verdict_of, witness_of
+from histories import Script, as_operations, by_construction, operations_of, tiny, verdict_of, witness_of
 
 from checkers.base.history import Event, Type
 from checkers.base.independent_search import linearizable
 from checkers.base.verdict import Validity, Witness
 from checkers.kernels import register_unique_values as register
 from checkers.registers.smallest_window import Window, smallest_window
-from tests.support.register_operations import operations_of
 
 
 def indices(witness: Witness) -> list[int]:
@@ -86,38 +85,38 @@ def test_old_answers_of_another_node_are_stale_not_lost(tmp_path: Path) -> None:
     assert witness_of(tmp_path, script).kind == "stale read"
 
 
-def test_a_value_that_was_never_written(tmp_path: Path) -> None:
-    witness = witness_of(tmp_path, Script().invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, 7))
-    assert witness.kind == "value from nowhere"
-    assert witness.summary == "At 0.030 s n1 answered a read of k with 7, a value never written to it"
-    assert indices(witness) == [2, 3]
-
-
-def test_a_value_whose_write_was_refused(tmp_path: Path) -> None:
-    witness = witness_of(tmp_path, Script().invoke(0, "write", 1).fail(0, "not queued").invoke(1, "read").ok(1, 1))
-    assert witness.kind == "value from nowhere"
-    assert "whose only write was refused (index 1: not queued)" in witness.summary
-    assert indices(witness) == [0, 1, 2, 3], "the write that the summary names is drawn"
-
-
-def test_a_value_that_a_cas_made_of_one_that_was_never_written(tmp_path: Path) -> None:
-    script = Script().invoke(0, "write", 1).ok(0).invoke(0, "cas", 3, 5).info(0).invoke(1, "read").ok(1, 5)
+@pytest.mark.parametrize(
+    ("script", "words", "drawn"),
+    [
+        (Script().invoke(0, "write", 1).ok(0).invoke(1, "read").ok(1, 7), "a value never written to it", [2, 3]),
+        (
+            Script().invoke(0, "write", 1).fail(0, "not queued").invoke(1, "read").ok(1, 1),
+            "whose only write was refused (index 1: not queued)",
+            [0, 1, 2, 3],
+        ),
+        (
+            Script().invoke(0, "read").ok(0, 1).invoke(1, "write", 1).ok(1),
+            "only write was invoked afterwards (index 2)",
+            [0, 1, 2, 3],
+        ),
+        (
+            Script().invoke(0, "cas", 3, 5).info(0).invoke(1, "read").ok(1, 5),
+            "answered a read of k with 5, which depends on 3, a value never written",
+            [0, 1, 2, 3],
+        ),
+        (
+            Script().invoke(2, "write", 3).fail(2, "no").invoke(0, "cas", 3, 5).info(0).invoke(1, "read").ok(1, 5),
+            "with 5, which depends on 3, whose only write was refused (index 1: no)",
+            [0, 1, 2, 3, 4, 5],
+        ),
+    ],
+)
+def test_a_value_from_nowhere_comes_with_every_row_that_the_summary_names(
+    tmp_path: Path, script: Script, words: str, drawn: list[int]
+) -> None:
     witness = witness_of(tmp_path, script)
     assert witness.kind == "value from nowhere"
-    assert witness.summary == "At 0.050 s n1 answered a read of k with 5, which depends on 3, a value never written"
-
-
-def test_a_value_that_a_cas_made_of_one_whose_write_was_refused(tmp_path: Path) -> None:
-    script = Script().invoke(2, "write", 3).fail(2, "not queued").invoke(0, "cas", 3, 5).info(0)
-    witness = witness_of(tmp_path, script.invoke(1, "read").ok(1, 5))
-    assert witness.summary.endswith("with 5, which depends on 3, whose only write was refused (index 1: not queued)")
-
-
-def test_a_value_read_before_it_was_written(tmp_path: Path) -> None:
-    witness = witness_of(tmp_path, Script().invoke(0, "read").ok(0, 1).invoke(1, "write", 1).ok(1))
-    assert witness.kind == "value from nowhere"
-    assert "only write was invoked afterwards (index 2)" in witness.summary
-    assert indices(witness) == [0, 1, 2, 3], "the write that the summary names is drawn"
+    assert words in witness.summary and indices(witness) == drawn
 
 
 def test_two_cas_from_one_value_are_a_cycle(tmp_path: Path) -> None:

@@ -1,15 +1,21 @@
-"""The kernels and the reader in Python produce the same history of a text, and refuse it with the same message."""
+"""The kernels and the reader in Python produce the same history of a text, and refuse it with the same message.
+
+Of EDN every value reads back, and an error names the line of the damage.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench.commands import register_log
 from checkers.base.history import MalformedHistory
-from checkers.base.values import encode
+from checkers.base.values import SetValue, encode, name_of_key
 from checkers.formats import jepsen, read_once, recognise
 from checkers.formats.jepsen import FormReader
 from checkers.formats.recognise import read_history
@@ -29,6 +35,11 @@ PREFIXES = (
     "INFO [2021-02-08 11:17:57,842] jepsen worker 0 - jepsen.util ",
     "2021-02-26 23:39:01,300{GMT}\tINFO\t[jepsen worker 1] jepsen.util: ",
     "",
+)
+CHANGES = (
+    *(b"", b"", *(bytes([byte]) for byte in b'{}["\\\t \n;#:,0-\x1c\xff')),
+    *(b"\xc2\xa0", b"\xc3\xa9", b"INFO  jepsen.util - ", b" - jepsen.util ", b"jepsen.util:", b"] ", b"{:type :ok}"),
+    *(b"\t:ok\t", b"\tan error"),
 )
 OTHER_LINES = (
     *(
@@ -139,9 +150,7 @@ def text(rng: Random) -> bytes:
     content = content.replace(b"\n", b"\r\n") if rng.random() < 0.05 else content
     if rng.random() < 0.25:
         at = rng.randrange(len(content) + 1)
-        size = rng.choice((0, 1, 5))
-        put = rng.choice([b"", b"{", b"}", b"[", b'"', b"\\", b"\t", b";", b"#", b":", b",", b"0", b"\x1c", b"\xff"])
-        content = content[:at] + put + content[at + size :]
+        content = content[:at] + rng.choice(CHANGES) + content[at + rng.choice((0, 1, 5)) :]
     return content if rng.random() > 0.05 else b"\xef\xbb\xbf" + content[: rng.randrange(len(content) + 1)]
 
 
@@ -186,27 +195,11 @@ def test_generated_texts_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
             assert_both_agree(content, rng.random() < 0.3, monkeypatch, rng.choice((7, 40, 300)))
 
 
-def test_recorded_texts_with_changed_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in sorted((ROOT / "tests").rglob("*.edn")) + sorted(SHARED.rglob("*.edn")):
-        content = bytearray(path.read_bytes()[:20_000])
-        rng = Random(path.name)
-        for _ in range(3):
-            content[rng.randrange(len(content))] = rng.choice(b' \n,{}[]():"\\#;0x-')
-            assert_both_agree(bytes(content), rng.random() < 0.3, monkeypatch)
-
-
-CHANGES = (
-    *(b"", b"", b" ", b"\t", b"\n", b":", b"[", b"-", b"9", b"\x1c", b"\xc2\xa0", b"\xc3\xa9", b"INFO  jepsen.util - "),
-    *(b" - jepsen.util ", b"jepsen.util:", b"] ", b"{:type :ok}", b"\t:ok\t", b"\tan error"),
-)
-
-
 def test_logs_with_changed_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = 0
     for seed in range(400):
         rng = Random(seed)
-        content, prefix = register_log(rng, 12, 3, 0).encode(), rng.choice(PREFIXES).encode()
-        content = content.replace(b"INFO  jepsen.util - ", prefix)
+        content = register_log(rng, 12, 3, 0).replace("INFO  jepsen.util - ", rng.choice(PREFIXES)).encode()
         for _ in range(seed % 3):
             at = rng.randrange(len(content))
             content = content[:at] + rng.choice(CHANGES) + content[at + rng.choice((0, 1, 4)) :]
@@ -263,13 +256,17 @@ def test_damaged_json_is_refused_with_its_line(value: str, words: str) -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded histories are not here")
-def test_recorded_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_texts_whole_and_with_changed_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [path for path in sorted(SHARED.rglob("*")) if path.suffix in (".edn", ".log", ".txt")]
     assert paths
     for place, path in enumerate(paths):
-        content = path.read_bytes()
+        content, rng = path.read_bytes(), Random(path.name)
         if len(content) < SIZE_BYTES_MAX:
             assert_both_agree(content, place % 2 == 0, monkeypatch)
+        damaged = bytearray(content[:20_000])
+        for _ in range(3 if path.suffix == ".edn" else 0):
+            damaged[rng.randrange(len(damaged))] = rng.choice(b' \n,{}[]():"\\#;0x-')
+            assert_both_agree(bytes(damaged), rng.random() < 0.3, monkeypatch)
 
 
 def test_a_history_longer_than_the_room_of_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,3 +281,113 @@ def test_a_history_longer_than_the_room_of_the_kernels(monkeypatch: pytest.Monke
         lines.append(f'{{:process :nemesis :type :info :f :start :value {{"n{n}" #{{1 2}}}}}}')
     events, _, places = assert_both_agree("\n".join(lines).encode(), False, monkeypatch)  # type: ignore[misc]
     assert (len(events), places[-1]) == (120, "line 120")
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def written(value: object) -> str:
+    """EDN of a value; JSON's strings are EDN's but for escapes EDN has not."""
+    if value is None:
+        return "nil"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        return "[" + " ".join(map(written, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{written(k)} {written(v)}" for k, v in value.items()) + "}"
+    return str(value)
+
+
+def with_names(value: object) -> object:
+    """Return the value with names in place of the keys of maps: a string that looks like a number gets additional
+    quotes.
+    """
+    if isinstance(value, list):
+        return [with_names(each) for each in value]
+    return {name_of_key(k): with_names(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+@given(st.lists(values, max_size=5))
+def test_what_is_written_is_read(given_values: list[object]) -> None:
+    text = "\n; a comment (\n".join(map(written, given_values))
+    assert [form.value for form in FormReader(text).items(whole=True)] == [with_names(value) for value in given_values]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (":ok", "ok"),
+        ('{[1 "a"] 2, #{3} 4, "[1" 5}', {'[1,"a"]': 2, "#[3]": 4, '"[1"': 5}),
+        ("#jepsen.history.Op{:index 3, :f :read}", {"index": 3, "f": "read"}),
+        ('#inst "2026-01-01"', "2026-01-01"),
+        ("#{1 2}", SetValue((1, 2))),
+        ("#{10 9 1}", SetValue((1, 9, 10))),
+        ('#{"b" :a 2 true nil 1.5}', SetValue((1.5, 2, "a", "b", None, True))),
+        ("#{[2] #{4 3}}", SetValue((SetValue((3, 4)), [2]))),
+        ('#uuid "6BA7B810-9DAD-11D1-80B4-00C04FD430C8"', "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
+        ("(1 -2 +3)", [1, -2, 3]),
+        ("[1 #_ [2 3] 4]", [1, 4]),
+        ("[1 #_ #_ 2 3 4] #_#_ 5 6", [1, 4]),
+        ('{:error #"a}b" :at #\'user/main}', {"error": '#"a}b"', "at": "#'user/main"}),
+        ("#:db{:a 1 :_/b 2 :c/d 3, 4 #:e {:f 5}}", {"db/a": 1, "b": 2, "c/d": 3, "4": {"e/f": 5}}),
+        ("[1N 2.5M 1e3]", [1, 2.5, 1000.0]),
+        ("[0x10 -0x1fN 010 +2r101 36rZ 0]", [16, -31, 8, 5, 35, 0]),
+        ("[##Inf ##-Inf ##NaN 1/2 1.x]", ["##Inf", "##-Inf", "##NaN", "1/2", "1.x"]),
+        ('#object[java.lang.Thread 0x4c7e "run"]', '#object[java.lang.Thread 0x4c7e "run"]'),
+        (r"[\a \newline \u0041 \formfeed]", ["a", "\n", "A", "\f"]),
+        (r'"a\"b\nA"', 'a"b\nA'),
+    ],
+)
+def test_notation(text: str, value: object) -> None:
+    assert [form.value for form in FormReader(text).items(whole=True)] == [value]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("#{1 2 10}", "#{10 2 1}"),
+        ("#{:a [1] nil true 2}", "#{2 true nil [1] :a}"),
+        ('#{{1 2, "a" 3} {"b" 1}}', '#{{"b" 1} {"a" 3, 1 2}}'),
+        ("#{#{2 1} #{3}}", "#{#{3} #{1 2}}"),
+        ('#uuid "6BA7B810-9DAD-11D1-80B4-00C04FD430C8"', '#uuid "6ba7b810-9dad-11d1-80b4-00c04fd430c8"'),
+    ],
+)
+def test_one_value_that_is_written_in_two_ways_is_equal(one: str, other: str) -> None:
+    (a,), (b,) = ([form.value for form in FormReader(text).items(whole=True)] for text in (one, other))
+    assert a == b
+
+
+def test_items_of_one_vector_have_lines_of_their_own() -> None:
+    items = list(FormReader("; head\n[{:a 1}\n {:a 2}\n\n {:a 3}]\n{:a 4}").items())
+    assert [(item.line, item.value["a"]) for item in items] == [(2, 1), (3, 2), (5, 3), (6, 4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{:a 1}\n{:a 2", r"line 2: '{' is never closed"),
+        ("[1\n2\n}", r"line 3: '\[' of line 1 is closed by '}'"),
+        ("{:a 1}\n\n{:a}", r"line 3: a map has a key without a value"),
+        ('1\n"abc', r"line 2: unexpected '\"abc'"),
+        ("{[1] 2 (1) 3}", r"line 1: a map has a key twice"),
+        ("{:value 3 :value nil}", r"line 1: a map has a key twice"),
+        ('{:a 5 "a" 7}', r"line 1: a map has a key twice"),
+        ("{1 5 1 7}", r"line 1: a map has a key twice"),
+        ("[" * 200, r"line 1: nested deeper"),
+        ("1\n[08]", r"line 2: 08 is no number"),
+        (f"36r{'z' * 2_000_000}", r"line 1: a number of more than \d+ digits$"),
+        ('1\n"abc def\n3', r"line 2: unexpected '\"abc'$"),
+        ("1\n2 )", r"line 2: unexpected '\)'"),
+        ("1\n#_", r"line 2: the text ends"),
+    ],
+)
+def test_damage_is_named_by_its_line(text: str, complaint: str) -> None:
+    with pytest.raises(MalformedHistory, match=complaint):
+        list(FormReader(text).items(whole=True))
