@@ -120,20 +120,20 @@ CREATE TABLE trace (
 -- What the columns of `trace` mean for each event.
 INSERT INTO trace_events VALUES
   ('disk',
-    'comes before a start, where disks can be replaced: detail = the directory id of the disk (KIP-853), epoch
-     = as recovered; after another id the node is another replica, which has no votes and no log yet'),
+    'precedes `start` in systems whose disks can be replaced: detail = directory id of the disk (KIP-853), epoch
+     = as recovered; a node with a new id is another replica, which has no votes and no log yet'),
   ('start',
     'offset = log end as recovered, hash = prefix hash there, epoch = as recovered'),
   ('append',
     'offset = log end after the append, epoch = of the last appended batch'),
   ('flush',
-    'offset = log end known durable'),
+    'offset = log end that is known to be durable'),
   ('truncate',
     'offset = log end after the truncation'),
   ('vote',
     'the node''s vote is durable: epoch, peer = the candidate (its own name if it votes for itself)'),
   ('quorum-state',
-    'what that file holds when the process starts, and when it is written without a new vote: epoch, peer = the
+    'content of quorum-state when the process starts, and when it is written without a new vote: epoch, peer = the
      candidate voted for in this epoch, null if none'),
   ('role',
     'epoch, role, peer = leader if known; offset = epoch start offset when role is leader'),
@@ -143,13 +143,13 @@ INSERT INTO trace_events VALUES
     'offset = end of the applied batch (exclusive), hash = state hash there'),
   ('snapshot',
     'a snapshot is durable under its final name: offset = its end (exclusive), hash = state hash there, peer =
-     the node it was fetched from, its own name if a start found it, null if the node has just made it'),
+     the node it was fetched from, its own name if it was on disk at a start, null if the node has just written it'),
   ('voters',
-    'the log names other voters than before, or named some when the process started: offset = of the record
-     that names them, null for those of the configuration; detail = their names, with spaces between'),
+    'the voters named by the log changed, or the log named voters at the start of the process: offset = of the record
+     that names them, null for voters of the configuration; detail = their names, separated by spaces'),
   ('refused',
-    'the node refused a fetched batch because it was damaged: offset = the batch''s base offset, peer = who
-     sent the batch; detail holds the reason'),
+    'the node refused a fetched batch because it was corrupt: offset = the batch''s base offset, peer = node that
+     sent the batch, detail = the reason'),
   ('sessions',
     'the node is the active controller, and each broker that is not fenced has a whole session from now on:
      offset = end of what it has applied, detail = how long a session lasts, in ms'),
@@ -161,6 +161,6 @@ INSERT INTO trace_events VALUES
      P is the epoch that the one before left on the disk when it left, -1 if it left none; ''refused N I'': the
      request to register I was refused because of another incarnation, N is how long ago it was sent'),
   ('fatal',
-    'the node stops because of an error; detail holds the reason'),
+    'the node stops because of an error: detail = the reason'),
   ('stop',
-    'the process ends in order');
+    'the process exits after an orderly shutdown');
