@@ -40,7 +40,7 @@ from checkers.base.arrays import Int8, Int32, Int64
 from checkers.base.history import Event, Type
 from checkers.base.values import forget_decoded
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.kernels import register_antichain as antichain
 from checkers.kernels import register_unique_values as register
 from checkers.kernels.jit import kernel

@@ -19,9 +19,7 @@ from checkers.base.checker import Budget, Checker
 from checkers.base.columns import LOG, TRACE, events_to_table
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity, Verdict
-from checkers.by_hand.judge_events import judge_events
-from checkers.by_hand.judge_file import TRANSACTIONS
-from checkers.by_hand.judge_registers import judge_registers
+from checkers.by_hand import TRANSACTIONS, judge_events
 from checkers.catalog import CATALOG, select
 from checkers.few_rows import NODES, STALE_READ, in_turn_on_k, log_rows, sealed_run, trace_rows
 from checkers.formats.read_once import Pieces
@@ -31,8 +29,8 @@ from checkers.kafka_log.judge import judge_kafka_log
 from checkers.kernels.jit import SMALL_BYTES, load_compiler_for
 from checkers.kernels.kafka_files import chain, crc32c, find_configs, gather, resumes, scan
 from checkers.kernels.transactions.order_problem import NO_EDGES, forced_order, problem_of_edges
-from checkers.models.objects.registers import CAS_REGISTER
 from checkers.online import LIVE, NewEntries, OnlineKeys, OnlineLogs, OnlineMarks, OnlineTraces
+from checkers.registers.judge_history import CAS_REGISTER, judge_registers
 from checkers.registers.judge_keys import DID_NOT_HAPPEN, OBSERVED
 from checkers.transactions.anomalies import MODELS
 from checkers.transactions.checker import read_file

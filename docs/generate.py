@@ -39,7 +39,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def checkers() -> str:
     """Return a table of the checkers that docs/raft-checkers.md and docs/check.md do not explain."""
-    from checkers.by_hand.judge_file import names
+    from checkers.by_hand import names
     from checkers.catalog import BY_MODEL, CATALOG, of_logs_and_traces
 
     elsewhere = {checker.name for checker in of_logs_and_traces()} | set(names())

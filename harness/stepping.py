@@ -25,7 +25,6 @@ from checkers.models.objects.fenced_lock import FENCED
 from checkers.models.objects.kv import KV
 from checkers.models.objects.mutex import MUTEX
 from checkers.models.objects.queue import QUEUE
-from checkers.models.objects.registers import CAS_REGISTER
 from checkers.models.past import states_at_calls
 from checkers.record.run_record import RunRecord
 from harness.plain_words import sentence

@@ -192,7 +192,7 @@ def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> 
     return ObjectFinding(violations, steps=answer.steps)
 
 
-def searched(model: Model, title: str, question: str, exact: bool = True) -> KnownObject:
+def searched(model: Model, title: str = "", question: str = "", exact: bool = True) -> KnownObject:
     """Return a kind of object that only the search can decide.  The parameters are the fields of `KnownObject`.
 
     Its observers are those of the model.  An answer of another function counts as evidence if it is not just the

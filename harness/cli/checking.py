@@ -25,7 +25,7 @@ from harness.plain_words import shorten
 
 if TYPE_CHECKING:
     from checkers.base.checker import Budget
-    from checkers.by_hand.judge_file import Ask
+    from checkers.by_hand import Ask
     from harness.report.judged_file import JudgedFile
 
 TRANSACTIONS = ("list-append", "rw-register")
@@ -234,7 +234,7 @@ def check_logs(as_json: bool, explain: bool, report_to: Path | None, folders: tu
 def _asked(model: str, source: str, with_order: bool, given: Mapping[str, Any]) -> tuple[Ask, Budget]:
     """Return the question for each file, and its budget.  Raises click.BadParameter."""
     from checkers.base.checker import Budget
-    from checkers.by_hand.judge_file import Ask
+    from checkers.by_hand import Ask
 
     ask = Ask(
         model,

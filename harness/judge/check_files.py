@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers.base.checker import Budget, CannotJudge, Task, judge_task
 from checkers.base.verdict import Verdict
-from checkers.by_hand.judge_file import COUNT, Ask, FileVerdict, joined_verdict, names, task_of, verdict_of
+from checkers.by_hand import COUNT, Ask, FileVerdict, joined_verdict, names, task_of, verdict_of
 from checkers.formats.read_once import cobra_logs, history_in
 from checkers.kernels.jit import load_compiler_for
 from harness.report.judged_file import JudgedFile

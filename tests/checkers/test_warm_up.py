@@ -50,9 +50,9 @@ with watch_compiler() as compiler:
     from checkers.base.checker import Budget
     from checkers.base.stored_run import StoredRun
     from checkers.base.columns import events_to_table
-    from checkers.by_hand.judge_events import judge_events
-    from checkers.by_hand.judge_file import Ask, names, task_of
-    from checkers.models.objects.registers import CAS_REGISTER
+    from checkers.by_hand import judge_events
+    from checkers.by_hand import Ask, names, task_of
+    from checkers.registers.judge_history import CAS_REGISTER
     from checkers.online import OnlineKeys
     from checkers.online import judge_prefix
     from checkers.judging import judge_run

@@ -24,7 +24,7 @@ from random import Random
 import small_domain, toy_kafka, toy_transactions
 from bench.instruments import transaction_histories
 from checkers.base.checker import Budget
-from checkers.by_hand.judge_file import Ask, task_of
+from checkers.by_hand import Ask, task_of
 from checkers.kernels import plain
 from histories import by_construction, tiny, write_stream
 from simulated_objects import OBJECTS, history

@@ -12,7 +12,7 @@ import pytest
 from checkers.base.history import Event, Type
 from checkers.base.results import FindingStory
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.catalog import BY_MODEL, CATALOG
 from harness import real_systems
 from harness.run.refused_before_start import check_spec

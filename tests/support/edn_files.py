@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.checker import Budget
-from checkers.by_hand.judge_file import Ask, FileVerdict, judge, task_of
+from checkers.by_hand import Ask, FileVerdict, judge, task_of
 
 OUTCOMES = {"!": "fail", "?": "info"}
 

@@ -127,7 +127,7 @@ def _judge_order(placed: list[tuple[Position, Asked]], watch: Watch) -> None:
 
 
 def _judge_repeated(operations: Sequence[Asked], watch: Watch) -> None:
-    from checkers.by_hand.judge_events import judge_events
+    from checkers.by_hand import judge_events
 
     events: list[Event] = []
     for number, asked in enumerate(operations):  # an operation without an end retires its process

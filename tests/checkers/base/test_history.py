@@ -16,7 +16,7 @@ from checkers.base.checker import Budget
 from checkers.base.history import Event, Type, paired
 from checkers.base.values import decode, encode, number_of, parse
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_file import Ask, FileVerdict, judge, task_of
+from checkers.by_hand import Ask, FileVerdict, judge, task_of
 from checkers.formats.jepsen import FormReader
 from checkers.models.answers import exact
 from checkers.sealing.sealed_history import paired_rows

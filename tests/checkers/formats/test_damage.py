@@ -22,7 +22,7 @@ from checkers.base.checker import Budget
 from checkers.base.columns import HISTORY, events_to_table
 from checkers.base.history import Event, MalformedHistory, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_file import Ask, judge, names, task_of
+from checkers.by_hand import Ask, judge, names, task_of
 from checkers.formats.recognise import read_bytes
 
 EVENTS = [

@@ -19,7 +19,7 @@ from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_file import Ask, judge, task_of
+from checkers.by_hand import Ask, judge, task_of
 from checkers.formats import read_once
 from checkers.formats.recognise import read_any
 

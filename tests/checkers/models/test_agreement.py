@@ -12,13 +12,12 @@ from simulated_objects import OBJECTS, history, mixed_up
 from checkers.base.checker import Budget
 from checkers.base.independent_search import SearchExhausted
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
-from checkers.by_hand.judge_file import Ask, judge_as
+from checkers.by_hand import Ask, judge_as, judge_events
 from checkers.models import search as model_search
 from checkers.models.model import operations_of
 from checkers.models.objects.kv import KV
-from checkers.models.objects.registers import CAS_REGISTER
 from checkers.models.search import judge_object
+from checkers.registers.judge_history import CAS_REGISTER
 
 SMALL, LONGER = (2, 12), (30, 80)
 SOME_CRASH, FEW_CRASH = (0, 0, 0.15), (0, 0.02)

@@ -15,7 +15,7 @@ from checkers.base.history import Event, Type
 from checkers.base.independent_search import linearizable
 from checkers.base.values import name_of_key
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.models.answers import WrongEvent
 from checkers.models.model import REFUSED, operations_of
 from checkers.models.objects.bank import adds_up

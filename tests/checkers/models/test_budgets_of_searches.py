@@ -20,7 +20,7 @@ from simulated_objects import OBJECTS, history, mixed_up
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.kernels.configurations import (
     STEPS_MAX,
     WORDS_PER_STEP,

@@ -11,7 +11,7 @@ from simulated_objects import Simulated, any_of, event, history, no_lie, numbers
 
 from checkers.base.history import Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from harness.judge.check_files import check
 
 

@@ -10,7 +10,7 @@ from simulated_objects import event, one_process, renumbered, searched
 
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.models.objects.fenced_lock import FENCED
 
 

@@ -21,7 +21,7 @@ from simulated_objects import (
 
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 
 VALID, INVALID, UNKNOWN = Validity.VALID, Validity.INVALID, Validity.UNKNOWN
 

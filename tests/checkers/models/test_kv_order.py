@@ -11,7 +11,7 @@ from bench.objects import string_history
 from checkers.base import independent_search
 from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.models.model import Operation
 from checkers.models.objects.kv import KV, has_order
 from checkers.models.search import demand_explanation

@@ -10,7 +10,7 @@ import pytest
 
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.models.objects import leased_lock
 
 S = 1_000_000_000

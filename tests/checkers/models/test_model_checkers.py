@@ -18,7 +18,7 @@ from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.catalog import BY_MODEL, select
 from checkers.formats.recognise import read_bytes
 from checkers.judging import judge_run

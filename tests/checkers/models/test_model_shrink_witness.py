@@ -14,7 +14,7 @@ from simulated_objects import Simulated, every_state_before, history
 from checkers.base import independent_search as search
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.models import witnesses
 from checkers.models.model import REFUSED, Model, Operation, operations_of, plain
 from checkers.models.objects.counter import COUNTER

@@ -26,7 +26,7 @@ from simulated_objects import (
 
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.models.model import Operation, operations_of
 
 Spoil = Callable[[Random, list[Event]], tuple[list[Event], int]]

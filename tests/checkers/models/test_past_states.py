@@ -13,12 +13,12 @@ from simulated_objects import OBJECTS, event, every_state_before, history, one_p
 from checkers.base import independent_search as search
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Witness
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.models.model import REFUSED, Model, Operation, operations_of
 from checkers.models.objects.counter import COUNTER
 from checkers.models.objects.queue import QUEUE
-from checkers.models.objects.registers import CAS_REGISTER
 from checkers.models.past import RestOfHistory, shortest_rest, states_at_calls
+from checkers.registers.judge_history import CAS_REGISTER
 
 MODELS = {"queue": QUEUE, "counter": COUNTER, "register": CAS_REGISTER}
 

@@ -11,7 +11,7 @@ from simulated_objects import Simulated, history, kv_do, no_lie, renumbered
 
 from checkers.base.history import Event, Type
 from checkers.base.verdict import VIOLATIONS_BY_KIND, Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.models import each_object
 from checkers.models.past import STEPS_IN_ALL, Patience
 

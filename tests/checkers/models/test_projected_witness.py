@@ -12,7 +12,7 @@ from simulated_objects import OBJECTS, event, history, mixed_up, one_process, re
 from checkers.base import independent_search as search
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity, Witness
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.models.model import Operation, operations_of
 from checkers.models.objects import append_log, queue, sets
 

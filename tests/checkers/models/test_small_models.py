@@ -15,7 +15,7 @@ from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.values import SHORT, frozen
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.models import past as model_past
 from checkers.models.each_object import KNOWN
 from checkers.models.model import REFUSED, Model, Operation, value_of

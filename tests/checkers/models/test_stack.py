@@ -15,7 +15,7 @@ from simulated_objects import Simulated, event, history, mixed_up, no_lie, searc
 from checkers.base.history import Event, Type
 from checkers.base.independent_search import Disagreement, SearchExhausted
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from checkers.models.model import REFUSED, operations_of
 from checkers.models.objects.conservation import not_conserved
 from checkers.models.objects.stack import NAMES, STACK, decide

@@ -20,7 +20,7 @@ from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
 from checkers.base.results import as_object
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_file import Ask
+from checkers.by_hand import Ask
 from checkers.catalog import BY_MODEL
 from checkers.judging import judge_run, results_of
 from checkers.kernels.transactions.columns import element_bases, new_findings

@@ -19,7 +19,7 @@ import krucible
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_file import names
+from checkers.by_hand import names
 from checkers.formats.read_once import Pieces, read_pieces
 from checkers.formats.recognise import read_bytes
 from checkers.kernels.jit import BEFORE_COMPILING
@@ -282,7 +282,7 @@ def test_an_unreadable_file_is_an_error_in_words(tmp_path: Path, monkeypatch: py
             raise PermissionError(13, "Permission denied", str(path))
         return read_pieces(path)
 
-    monkeypatch.setattr("checkers.by_hand.judge_file.read_pieces", guarded)
+    monkeypatch.setattr("checkers.by_hand.read_pieces", guarded)
     first, second = check("--model", "register", files["secret"], files["right"]).stdout.splitlines()
     assert first.endswith("error: Permission denied")
     assert second.startswith("valid")

@@ -12,7 +12,7 @@ from report_in_browser import CHECKS, UNFOLD, WIDTHS, Browser, no_chromium
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity, Verdict, Witness
-from checkers.by_hand.judge_file import Ask, judge_as
+from checkers.by_hand import Ask, judge_as
 from harness.report.check_page import FINDINGS_MOST, render_check
 from harness.report.divergence import KEY_SHOWN_MOST, Cycle, cycle_of
 from harness.report.judged_file import JudgedFile

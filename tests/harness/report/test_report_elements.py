@@ -17,7 +17,7 @@ from journals import write_header, write_journal
 
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, Type
-from checkers.by_hand.judge_events import judge_events
+from checkers.by_hand import judge_events
 from harness.report.element_fates import KEPT, LOST, UNKNOWN, ElementFates, fates_of, words_of_lost
 from harness.report.render import render
 from harness.report.run_data import load

@@ -15,7 +15,7 @@ from rich.console import Console
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
-from checkers.by_hand.judge_file import Ask, judge_as
+from checkers.by_hand import Ask, judge_as
 from checkers.formats.recognise import read_any
 from harness.story.story import Story
 from harness.terminal.witness import draw_witness, show_witness

@@ -3,16 +3,17 @@
 It judges the columns directly.  Only if something is wrong or uncertain, they become a bucket in memory, like one of a
 live run, for the witness.
 
-The columns of a live run hold whole numbers of 64 bits.  If a value of the file is anything else, a text or a keyword,
-a search decides by the model of a register (`checkers/models/objects/registers.py`).
-
 Only a witness needs tables (pyarrow), so a check of a valid history does not import them.
+
+*Any values.*  The columns of a live run hold whole numbers of 64 bits.  If a value of the file is anything else (a
+text, a keyword, a fraction, a collection), a search decides by the model of a register with cas.  Tests compare this
+model with the kernels, which describe the same object.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,7 +38,10 @@ from checkers.kernels.operations import (
     mates,
     numbered_operations,
 )
-from checkers.models.answers import ForeignEvent, Repeats, WrongEvent, demand_agreement, the_same
+from checkers.models.answers import ForeignEvent, Repeats, WrongEvent, demand_agreement, near_miss, the_same
+from checkers.models.known_object import KnownObject, ObjectFinding, by_search, searched
+from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
+from checkers.models.witnesses import Decided
 from checkers.registers.judge_keys import OBSERVED, combine, judge_operations
 
 _FIXED: dict[str, Repeats] = {"write": the_same, "cas": the_same}
@@ -144,7 +148,6 @@ def _judge_any_values(events: Sequence[Event], budget: Budget, failed_cas: str) 
     what failed.
     """
     from checkers.models.each_object import judge_each, verdict_of
-    from checkers.models.objects.registers import registers_of_any_values
 
     for event in events:
         if event.f not in ("read", "write", "cas"):
@@ -154,7 +157,7 @@ def _judge_any_values(events: Sequence[Event], budget: Budget, failed_cas: str) 
         words = f"{other.payload:.40} is no whole number of 64 bits, and --failed-cas observed judges no other values"
         raise ForeignEvent(other.index, words)
     named = (replace(e, key=e.key if e.key is not None else ONLY_OBJECT) for e in events)
-    verdict = verdict_of([judge_each([_with_pair(e) for e in named], registers_of_any_values(), budget)])
+    verdict = verdict_of([judge_each([_with_pair(e) for e in named], _of_any_values(), budget)])
     return replace(verdict, reason=verdict.reason.removeprefix(f"key {ONLY_OBJECT}: "))
 
 
@@ -167,3 +170,55 @@ def _with_pair(event: Event) -> Event:
 
 def _holds_nothing(event: Event) -> bool:
     return event.value is None and event.value2 is None
+
+
+def _step(state: State, operation: Operation) -> object:
+    match operation.f:
+        case "read":
+            return state if not operation.returned or state == operation.output else REFUSED
+        case "write":
+            return operation.input
+        case "cas":
+            if not isinstance(operation.input, tuple) or len(operation.input) != 2:
+                raise WrongOperation(f"a cas needs [expected new], not {operation.input!r:.40}")
+            if state == operation.input[0]:
+                return operation.input[1]
+            return REFUSED if operation.returned else state
+    raise WrongOperation(f"{operation.f} is not an operation of a register")
+
+
+CAS_REGISTER = Model("cas-register", init=lambda: None, step=_step, observers=frozenset({"read"}))
+
+
+def _from_nowhere(operations: Sequence[Operation]) -> Decided | None:
+    """Return the violation of the first read of a value that nothing can have written; None if there is none."""
+    written: dict[Hashable, int] = {None: -1}
+    for operation in operations:
+        if operation.f != "read" and isinstance(operation.input, tuple) and operation.f == "cas":
+            written.setdefault(operation.input[1], operation.call)
+        elif operation.f == "write":
+            written.setdefault(operation.input, operation.call)
+    for read in sorted((o for o in operations if o.f == "read" and o.returned), key=lambda o: o.ret or 0):
+        if written.get(read.output, read.ret or 0) < (read.ret or 0):
+            continue
+        where = "" if read.key is None else f" of {read.key}"
+        words = f"a read{where} answered {text_of(read.output)}, and no write of it can have happened before"
+        words += near_miss(read.output, written)
+        why = "A write that failed did not happen"
+        return Decided(
+            "value from nowhere", words, [read], read, "a value that had been written", CAS_REGISTER, why=why
+        )
+    return None
+
+
+def _judge_one(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """Name an impossible value before the search looks for an order.  Raises WrongOperation."""
+    if (impossible := _from_nowhere(operations)) is not None:
+        return ObjectFinding((impossible,), steps=len(operations))
+    return by_search(CAS_REGISTER, operations, budget)
+
+
+def _of_any_values() -> KnownObject:
+    """Return registers whose values the kernels cannot hold.  A search decides them."""
+    question = "Does one order of all operations of a key explain every answer?"
+    return replace(searched(CAS_REGISTER, "Registers of any values", question), judge=_judge_one)

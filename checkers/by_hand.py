@@ -1,7 +1,20 @@
-"""Judges one history file of any format by the name of a model, in process or in a Spark worker.
+"""Judges a history by hand: from a file of any format, or from events of any source, and the name of a model.
 
-A file is a task: the worker gets a path and an `Ask`, opens the file itself, and returns a small `FileVerdict`.  The
-same function runs in both places, so a file has one verdict everywhere.
+The exact question for each model:
+
+    register, cas-register   is there one order of all operations of a key that explains every answer?
+    kv, queue, counter,      the same, of strings, of a first-in-first-out queue, of a sum, of a lock
+    mutex
+    set, append-log          the same, decided without a search: answers show the order up to ties
+    unique-ids               was no id handed out twice?
+    FILE.py                  the same as the first, for your own model (`checkers/models/read_own_model.py`)
+
+Two questions come first: does a queue conserve its values, and is every read of a counter within its bounds?  Both are
+decided for histories of any size, and no order explains a violation of them.  The order of a queue is also decided for
+any size if no value is enqueued twice.
+
+*Files.*  A file is a task, in process or in a Spark worker: the worker gets a path and an `Ask`, opens the file itself,
+and returns a small `FileVerdict`.  The same function runs in both places, so a file has one verdict everywhere.
 
 A file is read before a model is imported.  So an unreadable file is refused without kernels (numba) or tables
 (pyarrow).
@@ -12,9 +25,11 @@ Possible models of a history, by the functions of its operations: a hint for use
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -27,9 +42,11 @@ from checkers.formats.read_once import Pieces, cobra_logs, history_in, read_piec
 from checkers.formats.recognise import ReadHistory, read_history
 from checkers.kernels.jit import SMALL_BYTES, python_alone
 from checkers.models.answers import ForeignEvent, WrongEvent, demand_values
+from checkers.models.model import Model
 from checkers.models.read_own_model import BadModel, model_of
 
 if TYPE_CHECKING:
+    from checkers.models.known_object import KnownObject
     from checkers.transactions.read import Transcript
 
 
@@ -69,6 +86,8 @@ def _steps(event: Event) -> list[object]:
     steps = json.loads(event.payload) if event.payload is not None else None
     return steps if isinstance(steps, list) else []
 
+
+REGISTERS = ("register", "cas-register")
 
 MULTI_REGISTER = "multi-register"
 """Several registers, read and written at once: transactions over registers in real time."""
@@ -135,9 +154,13 @@ class FileVerdict:
 
 def names() -> tuple[str, ...]:
     """Return the names of all models."""
-    from checkers.by_hand.judge_events import MODEL_NAMES
+    return (*_object_names(), MULTI_REGISTER, *TRANSACTIONS, KAFKA, KAFKA_READ_TO_END)
 
-    return (*MODEL_NAMES, MULTI_REGISTER, *TRANSACTIONS, KAFKA, KAFKA_READ_TO_END)
+
+def _object_names() -> tuple[str, ...]:
+    from checkers.models.each_object import KNOWN, SEMAPHORE
+
+    return (*REGISTERS, *KNOWN, SEMAPHORE)
 
 
 def task_of(path: Path, ask: Ask, budget: Budget) -> Task:
@@ -235,9 +258,7 @@ def _demand_values(history: ReadHistory, ask: Ask) -> None:
             words = "no operation of this history has a :value, so every value would be nil; name the values :value"
             raise WrongEvent(history.events[0].index, words)
         return
-    from checkers.by_hand.judge_events import needed_values
-
-    given, answered = needed_values(ask.model)
+    given, answered = _needed_values(ask.model)
     demand_values(history.events, history.without_value, given, answered)
 
 
@@ -281,8 +302,8 @@ def _judge_history(history: ReadHistory, ask: Ask, budget: Budget) -> Verdict:
         from checkers.transactions.table import read_history as transcript_of_history
 
         return _judge_transcript(transcript_of_history(history.columns, ask.model), ask, budget)
-    if ask.model in ("register", "cas-register"):
-        from checkers.by_hand.judge_registers import judge_registers
+    if ask.model in REGISTERS:
+        from checkers.registers.judge_history import judge_registers
 
         return judge_registers(history.columns, ask.model, budget, ask.failed_cas)
     if ask.model == MULTI_REGISTER:
@@ -296,8 +317,6 @@ def _judge_history(history: ReadHistory, ask: Ask, budget: Budget) -> Verdict:
 
         read_to_end = ask.model == KAFKA_READ_TO_END
         return judge_kafka_log(history.events, budget, allow=ask.allow, read_to_end=read_to_end)
-    from checkers.by_hand.judge_events import judge_events
-
     model = model_of(ask.source, ask.model) if ask.source else ask.model
     return judge_events(history.events, model, budget, ask.failed_cas, dict(ask.settings))
 
@@ -315,12 +334,7 @@ def _as_steps(event: Event) -> str | None:
 
 def _judge_transcript(transcript: Transcript, ask: Ask, budget: Budget) -> Verdict:
     from checkers.transactions.anomalies import MODELS
-    from checkers.transactions.groups import (
-        group_count,
-        groups_of,
-        judge_by_groups,
-        judge_group,
-    )
+    from checkers.transactions.groups import group_count, groups_of, judge_by_groups, judge_group
 
     consistency = ask.consistency or (STRICT_SERIALIZABLE if transcript.timed else STRONG_SESSION_SERIALIZABLE)
     if ask.group != ALL and not ask.levels:
@@ -367,3 +381,67 @@ def _words_of(problem: Exception) -> str:
 
 def _refused(words: str) -> FileVerdict:
     return FileVerdict(Verdict(Validity.UNKNOWN, reason=words), words)
+
+
+def judge_events(
+    events: Sequence[Event],
+    model: str | Model,
+    budget: Budget | None = None,
+    failed_cas: str = "did-not-happen",
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> Verdict:
+    """Return the verdict on one history. model: the name of an object, or a model.
+
+    failed_cas: meaning of a failed cas for registers, `did-not-happen` or `observed`.
+    settings: facts about the object (`SETTINGS`).  Raises ValueError for an unknown name, WrongEvent if an event
+    contradicts another one or the model.
+    """
+    budget = budget or Budget()
+    if isinstance(model, str) and model in REGISTERS:
+        from checkers.formats.rows import columns_of
+        from checkers.registers.judge_history import judge_registers
+
+        return judge_registers(columns_of(events), model, budget, failed_cas)
+    from checkers.models import each_object
+    from checkers.models.known_object import searched
+
+    known = each_object.known_object(model, settings) if isinstance(model, str) else searched(model, exact=False)
+    if known is None:
+        raise ValueError(f"there is no model {model!r}; there are {', '.join(_object_names())}")
+    found_empty = {e.index for e in events if _found_empty(e, known)}
+    if settings.get("empty") == "observed":
+        events = [_as_empty(e) if e.index in found_empty else e for e in events]
+    verdict = each_object.verdict_of([each_object.judge_each(events, known, budget)])
+    if not found_empty or settings.get("empty") or verdict.validity is not Validity.VALID:
+        return verdict
+    take = " or ".join(sorted(known.observers)) if known.container else ""
+    ignored = f"answers of {take} that failed with :empty and were not counted: {len(found_empty)}"
+    ignored = f"{ignored}; --set empty=observed reads each as an empty {known.name}"
+    decided = "; ".join([*filter(None, [verdict.details.get("decided")]), ignored])
+    return replace(verdict, details={**verdict.details, "decided": decided})
+
+
+_EMPTY = re.compile(r"\W*empty\W*")
+"""Error that reports an empty container: `:empty`, "empty", `[:empty]`."""
+
+
+def _found_empty(event: Event, known: KnownObject) -> bool:
+    """Return whether an operation failed because the container was empty."""
+    takes = known.observers if known.container and known.empty_shows else ()
+    return event.type is Type.FAIL and event.f in takes and _EMPTY.fullmatch(event.error or "") is not None
+
+
+def _as_empty(event: Event) -> Event:
+    """Return the answer of a dequeue or pop that found nothing; for a drain an empty list."""
+    return replace(event, type=Type.OK, value=None, payload="[]" if event.f == "drain" else None)
+
+
+def _needed_values(model: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the functions of a model that need a value in their invoke, and those that need one in their answer."""
+    if model in REGISTERS:
+        return frozenset({"write", "cas"}), frozenset({"read"})
+    from checkers.models.each_object import known_object
+
+    if (known := known_object(model)) is not None:
+        return known.given, known.answered
+    return frozenset(), frozenset({"send", "poll", "txn"})

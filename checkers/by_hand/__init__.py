@@ -1,1 +1,0 @@
-"""Judges a history in a file, by the name of a model."""
