@@ -27,6 +27,7 @@ from checkers.models.objects.mutex import MUTEX
 from checkers.models.objects.queue import QUEUE
 from checkers.models.past import states_at_calls
 from checkers.record.run_record import RunRecord
+from checkers.registers.judge_history import CAS_REGISTER
 from harness.plain_words import sentence
 from harness.story.findings import NEVER_NS, violations_by_cause
 

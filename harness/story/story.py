@@ -27,8 +27,8 @@ from operator import itemgetter
 from typing import Any
 
 from checkers.base.verdict import Witness
-from checkers.registers.judge_history import ONLY_OBJECT
 from checkers.record.run_record import mapping, number, sequence
+from checkers.registers.judge_history import ONLY_OBJECT
 from harness.plain_words import amount, label, listed, sentence, shorten
 from harness.story.kinds import name_in_words
 from harness.story.operations import (
