@@ -25,7 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.instruments.figures import NUMPY, ProcessWatch, Sheet, keep_bytecode, processor_s
+from bench.instruments.figures import NUMPY, ProcessWatch, Sheet, keep_bytecode, processor_s, script
 from checkers.base.checker import Need
 from checkers.base.results import NO_RESULTS, read_results, write_results
 from checkers.base.stored_run import Demands, StoredRun
@@ -45,20 +45,10 @@ UNDECIDED = {"log-order"}
 _DEMANDS = "demands.pickle"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", default="1000000", help="numbers of events, with commas between them")
-    parser.add_argument("--folder", type=Path, help="where there is room for the runs")
-    parser.add_argument("--clean-only", action="store_true", help="leave out the runs with violations")
-    parser.add_argument("--as-user", action="store_true", help="raw logs and traces, judged by `analyze`")
-    parser.add_argument("--json", type=Path, help="file to add the figures to, as JSON lines")
-    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
-    parser.add_argument("--wrong", action="store_true", help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
+def main(chosen: argparse.Namespace, sheet: Sheet) -> None:
     if chosen.step:
         STEPS[chosen.step](chosen.folder, int(chosen.events), chosen.wrong)
         return
-    sheet = Sheet(chosen.json)
     keep_bytecode()
     for events in map(int, chosen.events.split(",")):
         for wrong in (False,) if chosen.clean_only else (False, True):
@@ -143,4 +133,13 @@ STEPS = {"write": _write, "seal": _seal, "judge": _judge, "analyze": _analyze}
 
 
 if __name__ == "__main__":
-    main()
+    script(
+        __doc__,
+        main,
+        events={"default": "1000000", "help": "numbers of events, with commas between them"},
+        folder={"type": Path, "help": "where there is room for the runs"},
+        clean_only={"action": "store_true", "help": "leave out the runs with violations"},
+        as_user={"action": "store_true", "help": "raw logs and traces, judged by `analyze`"},
+        step={"choices": STEPS, "help": argparse.SUPPRESS},
+        wrong={"action": "store_true", "help": argparse.SUPPRESS},
+    )

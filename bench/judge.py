@@ -155,11 +155,7 @@ def write_history(folder: Path, rows: int, keys: int, processes: int, domain: in
     wrong: one read in its last twentieth is stale.
     """
     folder.mkdir()
-    process, type_, f, key, value = _simulate(rows, keys, processes, domain, 1)
-    if wrong:
-        row, stale = _stale_read(process, type_, f, key, value, rows - rows // 20)
-        assert row >= 0, "no read in the last twentieth can be made stale"
-        value[row] = stale
+    process, type_, f, key, value = _simulate(rows, keys, processes, domain, rows - rows // 20 if wrong else rows, 1)
     names = pa.array([f"k{k}" for k in range(keys)])
     with pa.ipc.new_stream(str(folder / "history.arrows"), HISTORY) as stream:
         for start in range(0, rows, 100_000):
@@ -180,14 +176,22 @@ def write_history(folder: Path, rows: int, keys: int, processes: int, domain: in
 
 
 @kernel
-def _simulate(rows: int, keys: int, processes: int, domain: int, seed: int) -> tuple[Int32, Int8, Int32, Int32, Int64]:
+def _simulate(
+    rows: int, keys: int, processes: int, domain: int, wrong_from: int, seed: int
+) -> tuple[Int32, Int8, Int32, Int32, Int64]:
     """Simulate operations that take effect when they complete: process, type, f, key and value (-1 is null) of every
-    event.
+    event.  The first read from the row `wrong_from` on that can be is stale.
+
+    Such a read returns a value that was certainly overwritten: its last write returned before another one was called,
+    which returned before the read was called, and no other write of this value is open.
     """
     np.random.seed(seed)
     process, type_, f = np.empty(rows, np.int32), np.empty(rows, np.int8), np.empty(rows, np.int32)
     key, value = np.empty(rows, np.int32), np.full(rows, -1, np.int64)
     state, fresh = np.full(keys, -1, np.int64), np.zeros(keys, np.int64)
+    before, held = np.full(keys, -1, np.int64), np.full(keys, -1, np.int64)
+    written, gone = np.full(keys, -1, np.int64), np.full(keys, -1, np.int64)
+    last, waiting = np.zeros((keys, domain), np.int64), np.zeros((keys, domain), np.int64)  # row, and open writes
     open_row = np.full(processes, -1, np.int64)
     for row in range(rows):
         p = np.random.randint(processes)
@@ -198,46 +202,27 @@ def _simulate(rows: int, keys: int, processes: int, domain: int, seed: int) -> t
             if f[row] == 1:
                 value[row] = np.random.randint(domain) if domain else fresh[key[row]]
                 fresh[key[row]] += 1
+                if domain:
+                    waiting[key[row], value[row]] += 1
+                    last[key[row], value[row]] = row
             open_row[p] = row
             continue
-        type_[row], f[row], key[row] = 1, f[invoked], key[invoked]
+        k = key[invoked]
+        type_[row], f[row], key[row] = 1, f[invoked], k
         if f[row] == 1:
-            state[key[row]] = value[invoked]
-        value[row] = state[key[row]]
+            sure = invoked > written[k] and value[invoked] != state[k]
+            before[k], held[k], gone[k] = state[k] if sure else -1, written[k], row
+            state[k], written[k] = value[invoked], row
+            if domain:
+                waiting[k, state[k]] -= 1
+                last[k, state[k]] = row
+        value[row] = state[k]
+        old = before[k]
+        again = domain > 0 and old >= 0 and (waiting[k, old] > 0 or last[k, old] > held[k])
+        if row >= wrong_from and f[row] == 0 and old >= 0 and gone[k] < invoked and not again:
+            value[row], wrong_from = old, rows
         open_row[p] = -1
     return process, type_, f, key, value
-
-
-@kernel
-def _stale_read(process: Int32, type_: Int8, f: Int32, key: Int32, value: Int64, start: int) -> tuple[int, int]:
-    """(row of the first answered read from `start` on that can be given a certainly overwritten value, that value).
-
-    Its last write returned before another one was called, and that one returned before the read was.
-    """
-    for row in range(start, type_.shape[0]):
-        if type_[row] != 1 or f[row] != 0:
-            continue
-        invoked = row - 1
-        while process[invoked] != process[row]:
-            invoked -= 1
-        for old in range(invoked - 1, max(0, start - 200_000), -1):
-            if type_[old] != 1 or f[old] != 1 or key[old] != key[row]:
-                continue
-            overwritten, again = False, False
-            for later in range(old + 1, row):
-                if key[later] != key[row] or f[later] != 1:
-                    continue
-                again = again or value[later] == value[old]
-                if type_[later] == 0:
-                    answer = later + 1
-                    while answer < invoked and process[answer] != process[later]:
-                        answer += 1
-                    overwritten = overwritten or (answer < invoked and value[later] != value[old])
-            if overwritten and not again:
-                return row, value[old]
-            if old < invoked - 2000:
-                break
-    return -1, -1
 
 
 if __name__ == "__main__":
