@@ -30,10 +30,14 @@ SECONDS = 5.0
 
 
 class Here:
-    """In place of Spark: the same function, in this process."""
+    """In place of Spark and its fresh processes: plays the seeds of all tasks in this process."""
 
-    def run(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        return [function(item) for item in items]
+    def run(self, function: Callable[[Any], Any], items: Sequence[work.SeedTask]) -> list[Any]:
+        assert function is work.run_task
+        return [[self._row(task, seed, work.aims_of(seed, task.aims)) for seed in task.seeds] for task in items]
+
+    def _row(self, task: work.SeedTask, seed: int, aims: Sequence[str]) -> dict[str, Any]:
+        return work.row_of(play(task.scenario(seed, aims)), task.revision, aims)
 
 
 def test_a_task_plays_its_seeds_in_a_fresh_process_as_they_are_played_here(monkeypatch: pytest.MonkeyPatch) -> None:
