@@ -90,7 +90,8 @@ from checkers.raft.trace_checkers import TimedMonitor, in_time
 from checkers.record.header_and_outcome import OnlineViolation
 from checkers.registers.checker import LINEARIZABILITY
 from checkers.sealing.seal import write_buckets
-from checkers.sealing.walk import ClientRows, RegisterRows, numpy_of
+from checkers.sealing.sealed_history import numpy_of
+from checkers.sealing.walk import ClientRows, RegisterRows
 
 
 @dataclass(frozen=True, slots=True)

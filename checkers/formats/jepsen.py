@@ -268,7 +268,8 @@ def _line_of(index: int, line: int, operation: dict[str, Any], keyed: bool) -> L
     value, key = operation.get("value"), operation.get("key")
     flags = history_text.HAS_VALUE if "value" in operation else 0
     flags |= history_text.STATES_NIL if flags and value is None else 0
-    flags |= history_text.HAS_TIME if _is_int64(operation.get("time")) else 0
+    has_time = _is_int64(operation.get("time"))
+    flags |= history_text.HAS_TIME if has_time else 0
     if keyed and key is None and isinstance(value, list) and len(value) == 2:
         key, value = value
         flags |= history_text.KEY_IN_VALUE
@@ -279,11 +280,11 @@ def _line_of(index: int, line: int, operation: dict[str, Any], keyed: bool) -> L
     number, number2, payload = _columns(f, _with_rebalances(operation, value))
     event = Event(
         index=index,
-        time_ns=_integer(operation.get("time"), 0),
+        time_ns=int(operation["time"]) if has_time else 0,
         process=_process(operation, line),
         type=type_,
         f=f,
-        key=None if key is None else _key(key),
+        key=key if key is None or isinstance(key, str) else str(key) if _is_int64(key) else canonical(key),
         value=number,
         value2=number2,
         payload=payload,
@@ -314,10 +315,6 @@ def _with_rebalances(operation: dict[str, Any], value: Any) -> Any:
     return [*value, ["rebalance", keys]] if keys else value
 
 
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else str(key) if _is_int64(key) else canonical(key)
-
-
 def _columns(f: str, value: Any) -> tuple[int | None, int | None, str | None]:
     """Return (value, value2, payload) for one EDN value."""
     if value is None:
@@ -344,10 +341,6 @@ def _process(operation: dict[str, Any], line: int) -> int:
     raise MalformedHistory(
         f"line {line}: :process must be a number of 32 bits or :nemesis, not {in_words(process):.40}"
     )
-
-
-def _integer(value: Any, default: int) -> int:
-    return int(value) if _is_int64(value) else default
 
 
 def _error(operation: dict[str, Any], value: Any) -> str | None:

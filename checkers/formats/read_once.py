@@ -75,11 +75,6 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield b"".join(parts)
 
 
-def read_once(path: Path) -> bytes:
-    """Return the content of a file or pipe, unpacked.  Raises as `read_pieces`."""
-    return read_pieces(path).whole()
-
-
 def read_pieces(path: Path) -> Pieces:
     """Return the content of a file or pipe, unpacked; everything after its first piece is read later.
 

@@ -35,19 +35,7 @@ import numpy as np
 
 from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.base.history import MalformedHistory, Type
-from checkers.formats.read_once import (
-    AWDIT,
-    CHRONOS,
-    COBRA_LOG,
-    DBCOP,
-    LENGTH,
-    PARAMETERS,
-    PLUME,
-    cobra_logs,
-    cobra_records,
-    read_once,
-    session_format,
-)
+from checkers.formats import read_once
 
 READ, WRITE = 0, 1
 
@@ -92,12 +80,17 @@ def read_session_history(content: bytes) -> SessionHistory:
 
     Raises MalformedHistory ("line N ..." or "byte N ..."): the content is damaged, or only a part of a history.
     """
-    format_name = session_format(content)
-    if format_name == COBRA_LOG:
+    format_name = read_once.session_format(content)
+    if format_name == read_once.COBRA_LOG:
         raise MalformedHistory(
             "byte 0: one log of a Cobra history, whose sessions are one log each: name the folder of the unpacked logs"
         )
-    readers = {PLUME: _read_plume, AWDIT: _read_awdit, CHRONOS: _read_chronos, DBCOP: _read_dbcop}
+    readers = {
+        read_once.PLUME: _read_plume,
+        read_once.AWDIT: _read_awdit,
+        read_once.CHRONOS: _read_chronos,
+        read_once.DBCOP: _read_dbcop,
+    }
     return readers[format_name or ""](content)
 
 
@@ -176,10 +169,10 @@ class _Bytes:
         """Read a count of following items, each of at least `unit_bytes`.  Raises MalformedHistory if it cannot be
         right.
         """
-        if self.at + LENGTH.size > len(self._content):
+        if self.at + read_once.LENGTH.size > len(self._content):
             raise self._ends(what)
-        (count,) = LENGTH.unpack_from(self._content, self.at)
-        self.at += LENGTH.size
+        (count,) = read_once.LENGTH.unpack_from(self._content, self.at)
+        self.at += read_once.LENGTH.size
         if count * unit_bytes > len(self._content) - self.at:
             raise self._ends(f"{what}: it claims {count}")
         return int(count)
@@ -200,11 +193,11 @@ class _Bytes:
 
 
 def _read_dbcop(content: bytes) -> SessionHistory:
-    reader, rows, lost = _Bytes(content, PARAMETERS.size), _Rows(), list[_Write]()
+    reader, rows, lost = _Bytes(content, read_once.PARAMETERS.size), _Rows(), list[_Write]()
     for text in ("the text about it", "its begin", "its end"):
         reader.skip(reader.length(1, text))
-    for session in range(reader.length(LENGTH.size, "sessions")):
-        for _ in range(reader.length(LENGTH.size + 1, "transactions of a session")):
+    for session in range(reader.length(read_once.LENGTH.size, "sessions")):
+        for _ in range(reader.length(read_once.LENGTH.size + 1, "transactions of a session")):
             size = _EVENT.size * reader.length(_EVENT.size, "events of a transaction")
             begin = reader.skip(size)
             committed = reader.flag("whether a transaction succeeded")
@@ -218,7 +211,7 @@ def _read_dbcop(content: bytes) -> SessionHistory:
             rows.end(session, _OK if committed else _FAIL)
     if reader.at != len(content):
         raise MalformedHistory(f"byte {reader.at}: {len(content) - reader.at} bytes follow the end of a DBCop history")
-    return rows.history(DBCOP, lost=lost)
+    return rows.history(read_once.DBCOP, lost=lost)
 
 
 # Plume's text
@@ -255,7 +248,7 @@ def _read_plume(content: bytes) -> SessionHistory:
         for operation in operations:
             rows.add(*operation)
         rows.end(session, _OK)
-    return rows.history(PLUME, lost=lost)
+    return rows.history(read_once.PLUME, lost=lost)
 
 
 # AWDIT's text
@@ -289,7 +282,7 @@ def _read_awdit(content: bytes) -> SessionHistory:
         rows.add(WRITE if match[1] == "w" else READ, int(match[2]), int(match[3]))
     if len(rows.kind) > rows.first[-1]:
         rows.end(session, _OK)
-    return rows.history(AWDIT)
+    return rows.history(read_once.AWDIT)
 
 
 # Cobra's logs
@@ -302,20 +295,20 @@ _OF_COLLECTION = (0x23332333, 0x66666666)
 
 def read_cobra_folder(folder: Path) -> SessionHistory:
     """Return the history in a folder of Cobra's logs.  Raises MalformedHistory ("byte N of T1.log ...") and OSError."""
-    logs = cobra_logs(folder)
+    logs = read_once.cobra_logs(folder)
     if not logs:
         raise MalformedHistory("byte 0: a folder without a log of Cobra")
     rows = _Rows()
     for session, path in enumerate(logs):
-        _read_cobra_log(read_once(path), session, path.name, rows)
-    return rows.history(COBRA_LOG, zero=False)
+        _read_cobra_log(read_once.read_pieces(path).whole(), session, path.name, rows)
+    return rows.history(read_once.COBRA_LOG, zero=False)
 
 
 def _read_cobra_log(content: bytes, session: int, name: str, rows: _Rows) -> None:
     """A transaction whose end the log lacks has an unknown outcome."""
     if not content:
         return
-    sizes = cobra_records(content, len(content))
+    sizes = read_once.cobra_records(content, len(content))
     if sizes is None:
         raise MalformedHistory(f"byte 0 of {name}: a log of Cobra that is damaged")
     at, running = 0, False
@@ -380,7 +373,7 @@ def _read_chronos(content: bytes) -> SessionHistory:
         for operation in txn.ops:
             _add_stamped(rows, txn, operation, lists)
         rows.end(sessions.setdefault(txn.sid, len(sessions)), _OK)
-    return rows.history(CHRONOS, lists=lists, stamps=_ranks(list(_stamps(found))))
+    return rows.history(read_once.CHRONOS, lists=lists, stamps=_ranks(list(_stamps(found))))
 
 
 def _add_stamped(rows: _Rows, txn: _StampedTransaction, operation: _StampedOperation, lists: bool) -> None:

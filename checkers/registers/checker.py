@@ -25,11 +25,11 @@ from checkers.base.independent_search import Disagreement
 from checkers.base.verdict import MAX_WITNESSES, Witness
 from checkers.kernels import register_antichain as antichain
 from checkers.kernels import register_unique_values as register
-from checkers.kernels.operations import KINDS, OTHER_FUNCTION
+from checkers.kernels.operations import OTHER_FUNCTION
 from checkers.registers import explain_repeated_values, explain_unique_values
 from checkers.registers.judge_keys import OBSERVED, BucketFinding, JudgedKeys, combine
 from checkers.sealing.key_buckets import Bucket, open_bucket, pieces, read_key, read_operations
-from checkers.sealing.sealed_history import functions_besides
+from checkers.sealing.sealed_history import no_functions_of_registers
 
 if TYPE_CHECKING:
     from checkers.base.stored_run import StoredRun
@@ -91,7 +91,7 @@ class _JudgedBucket(JudgedKeys):
             return f"key {key}: the budget of {self.budget.steps} steps ran out"
         if self.bucket.unfit[k] == OTHER_FUNCTION:
             if self.strange is None:
-                self.strange = functions_besides(self.bucket.history, KINDS)
+                self.strange = no_functions_of_registers(self.bucket.history)
             if key in self.strange:
                 return f"key {key}: {', '.join(self.strange[key])} is not an operation of a register"
             from checkers.sealing.walk import contradiction  # the check of a single file needs no sealing

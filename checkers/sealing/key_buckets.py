@@ -20,10 +20,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -40,7 +38,7 @@ from checkers.kernels.operations import (
     drop_failed_cas,
     number_keys,
 )
-from checkers.sealing.sealed_history import History
+from checkers.sealing.sealed_history import History, numpy_of
 
 BARE = pa.schema(
     [
@@ -150,7 +148,7 @@ def bucket_in_memory(keys: Sequence[str], ops: Operations, history: pa.Table, mi
 
 
 def _bucket(source: Path | pa.Table, history: History, keys: pa.Table, mismatch_observed: bool) -> Bucket:
-    operations, positions, unfit = (np.asarray(keys.column(n).combine_chunks()) for n in KEYS.names[1:])
+    operations, positions, unfit = (numpy_of(keys, n) for n in KEYS.names[1:])
     return Bucket(source, history, keys.column("key").to_pylist(), operations, positions, unfit, mismatch_observed)
 
 
@@ -197,9 +195,10 @@ def read_key(bucket: Bucket, k: int) -> Operations:
     ops = _ready(bucket, k, k + 1, table)
     kept = np.ones(len(table), bool)
     if bucket.unfit[k] == HAS_MISMATCH and not bucket.mismatch_observed:
-        kept = _column(table, "kind") != MISMATCH
+        kept = numpy_of(table, "kind") != MISMATCH
     a, b = (np.asarray(table.column(n).combine_chunks().fill_null(NIL))[kept] for n in ("value", "value2"))
-    return ops._replace(a=a, b=b, invoked=_column(table, "invoked")[kept], completed=_column(table, "completed")[kept])
+    invoked, completed = (numpy_of(table, name)[kept] for name in ("invoked", "completed"))
+    return ops._replace(a=a, b=b, invoked=invoked, completed=completed)
 
 
 def _ready(bucket: Bucket, first: int, end: int, table: pa.Table) -> Operations:
@@ -208,7 +207,7 @@ def _ready(bucket: Bucket, first: int, end: int, table: pa.Table) -> Operations:
         offsets,
         bucket.positions[first:end],
         bucket.unfit[first:end],
-        StoredColumns(*(_column(table, name) for name in StoredColumns._fields)),
+        StoredColumns(*(numpy_of(table, name) for name in StoredColumns._fields)),
     )
     if wrong >= 0:
         name = bucket.source.name if isinstance(bucket.source, Path) else "the bucket"
@@ -229,10 +228,6 @@ def _read(bucket: Bucket, first: int, end: int, columns: list[str]) -> pa.Table:
             return _SCHEMA.empty_table().select(columns)
         table = file.read_row_groups(needed, columns)
     return table.slice(before - int(starts[needed[0]]), here)
-
-
-def _column(table: pa.Table, name: str) -> npt.NDArray[Any]:
-    return np.asarray(table.column(name).combine_chunks())
 
 
 def _packed(keys: pa.Table) -> bytes:

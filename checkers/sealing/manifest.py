@@ -43,15 +43,9 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_ssh_private_key,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from checkers.base.cache_folder import cache_folder
 from checkers.record.files import BrokenFile, write_json_whole
@@ -280,7 +274,7 @@ def own_key() -> Ed25519PrivateKey:
     try:
         if KEY_VARIABLE not in os.environ:
             _make_once(path)
-        key = load_ssh_private_key(path.read_bytes(), None)
+        key = forms.load_ssh_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as problem:
         why = problem.strerror if isinstance(problem, OSError) else str(problem)
         raise WrongKey(f"the signing key {path} cannot be used ({why}): {_remedy()}") from problem
@@ -314,7 +308,7 @@ def _make_once(path: Path) -> None:
     descriptor, fresh = tempfile.mkstemp(dir=path.parent)  # only the owner can read it
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+            file.write(key.private_bytes(Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption()))
             file.flush()
             os.fsync(file.fileno())
         with contextlib.suppress(FileExistsError):
@@ -348,14 +342,14 @@ def _trusted() -> Mapping[str, str]:
 
 def _public(line: str) -> Ed25519PublicKey:
     """Raises ValueError or UnsupportedAlgorithm."""
-    key = load_ssh_public_key(line.encode())
+    key = forms.load_ssh_public_key(line.encode())
     if not isinstance(key, Ed25519PublicKey):
         raise ValueError("no key of Ed25519")
     return key
 
 
 def _line_of(key: Ed25519PublicKey) -> str:
-    return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    return key.public_bytes(Encoding.OpenSSH, forms.PublicFormat.OpenSSH).decode()
 
 
 def _fingerprint(line: str) -> str:

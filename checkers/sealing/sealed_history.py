@@ -17,7 +17,7 @@ history does not matter, and counting needs no parts that must be joined again.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from glob import escape
@@ -25,12 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, MISMATCH_ERRORS, MalformedHistory, Type
+from checkers.kernels.operations import KINDS
 
 if TYPE_CHECKING:
     import duckdb
@@ -65,28 +67,32 @@ def read_rows(history: History, rows: Sequence[int], columns: Sequence[str] = HI
     return [found[int(row)] for row in rows]
 
 
-def chunks_of_groups(history: History, columns: Sequence[str], first: int = 0) -> Iterator[pa.Table]:
-    """The rows of the row groups from `first` on, GROUPS_PER_CHUNK groups at a time.  Keys are dictionary-encoded."""
+def numpy_of(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    return np.asarray(table.column(name).combine_chunks())
+
+
+def chunks_of_groups(history: History, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the rows, GROUPS_PER_CHUNK row groups at a time.  Keys are dictionary-encoded."""
     if isinstance(history, pa.Table):
         yield history.select(list(columns))
         return
     with pq.ParquetFile(history, read_dictionary=["key"]) as file:
-        for group in range(first, file.num_row_groups, GROUPS_PER_CHUNK):
+        for group in range(0, file.num_row_groups, GROUPS_PER_CHUNK):
             groups = list(range(group, min(file.num_row_groups, group + GROUPS_PER_CHUNK)))
             rows = file.read_row_groups(groups, list(columns), use_threads=False)
             if len(rows):
                 yield rows
 
 
-def functions_besides(history: History, known: Collection[str]) -> dict[str, list[str]]:
-    """Return the functions that clients invoked and that are neither CREATE nor in `known`: key -> sorted names.
+def no_functions_of_registers(history: History) -> dict[str, list[str]]:
+    """Return the functions that clients invoked and that are neither CREATE nor of a register: key -> sorted names.
 
     Takes about 0.1 s per million events.  Memory: one chunk of rows.
     """
     found: dict[str, set[str]] = {}
     for rows in chunks_of_groups(history, ("process", "type", "f", "key")):
         invokes = pc.and_(pc.equal(rows["type"], int(Type.INVOKE)), pc.greater_equal(rows["process"], 0))
-        strange = pc.invert(pc.is_in(pc.cast(rows["f"], pa.string()), value_set=pa.array([*known, CREATE])))
+        strange = pc.invert(pc.is_in(pc.cast(rows["f"], pa.string()), value_set=pa.array([*KINDS, CREATE])))
         some = rows.select(["key", "f"]).filter(pc.and_(invokes, strange))
         for key, f in set(zip(*(pc.cast(some[name], pa.string()).to_pylist() for name in ("key", "f")), strict=True)):
             found.setdefault(key, set()).add(f)

@@ -38,7 +38,7 @@ from checkers.kernels.codes import Processes, Words, dictionary_codes
 from checkers.kernels.history_grammar import Values
 from checkers.kernels.operations import CAS, KINDS, MISMATCH, NIL, OPEN, OTHER, WRITE
 from checkers.sealing.manifest import SEALED, STREAM
-from checkers.sealing.sealed_history import ROWS_PER_GROUP, History, chunks_of_groups
+from checkers.sealing.sealed_history import ROWS_PER_GROUP, History, chunks_of_groups, numpy_of
 
 ROWS_PER_CHUNK = 8 * ROWS_PER_GROUP
 """A million rows, which fill whole row groups of `history.parquet`."""
@@ -181,10 +181,6 @@ def sealed_batches(history: Path) -> Iterator[pa.RecordBatch]:
         raise MalformedHistory(f"{history}: not a Parquet history ({str(problem).splitlines()[0]})") from problem
 
 
-def numpy_of(table: pa.Table, name: str) -> npt.NDArray[Any]:
-    return np.asarray(table.column(name).combine_chunks())
-
-
 def _read_only(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the column itself, as columns of Arrow are: a kernel is compiled once more for arrays that can change."""
     column.setflags(write=False)
@@ -277,7 +273,7 @@ class ClientRows:
         key: number of each row's key, -1 if it has none.
         """
         clients, created, known = process >= 0, _among((CREATE,), functions)[f], _among(KINDS, functions)[f]
-        invokes = clients & ~created & (np.asarray(chunk.column("type").combine_chunks()) == Type.INVOKE)
+        invokes = clients & ~created & (numpy_of(chunk, "type") == Type.INVOKE)
         self._has_registers = self._has_registers or bool((known & invokes).any())
         self._keyed = _first(self._keyed, first, invokes & (key >= 0))
         self._keyless = _first(self._keyless, first, invokes & (key < 0))
@@ -306,7 +302,7 @@ class ClientRows:
             self._invoked = grammar.with_more(
                 self._invoked, grammar.nothing_invoked(max(processes, 2 * len(self._invoked.value)))
             )
-        type_ = np.asarray(chunk.column("type").combine_chunks())
+        type_ = numpy_of(chunk, "type")
         has_value = ~(_is_null(chunk, "value") & _is_null(chunk, "value2"))
         clients = process >= 0
         wrong = clients & (kind == CAS) & (type_ == Type.INVOKE) & ~has_value
