@@ -13,7 +13,7 @@ import pytest
 from checkers.kernels import history_text, machine_code
 from checkers.kernels.jit import Kernel, inner_kernel
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
