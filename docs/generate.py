@@ -104,7 +104,7 @@ def _faults(shown_by: Iterable[str]) -> str:
 def findings() -> str:
     from ledgers import finding_rows
 
-    from harness.campaign.loop import read_findings
+    from harness.campaign.plans import read_findings
     from harness.real_systems import FINDINGS
 
     head = ("command", "system", "finding", "published", "seconds", "reproduced", "counterpart valid")
@@ -114,7 +114,7 @@ def findings() -> str:
 def planted_findings() -> str:
     from ledgers import planted_rows
 
-    from harness.campaign.loop import read_findings
+    from harness.campaign.plans import read_findings
 
     head = ("command", "planted bug", "faults", "effect on clients", "reproduced", "valid without the bug")
     return table(head, planted_rows(read_findings()))
@@ -123,7 +123,7 @@ def planted_findings() -> str:
 def clean_runs() -> str:
     from ledgers import clean_rows
 
-    from harness.campaign.loop import read_findings
+    from harness.campaign.plans import read_findings
 
     return table(("command", "system", "workload", "faults", "valid"), clean_rows(read_findings()))
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from checkers.record.run_record import mapping, read_object, real, sequence
-from harness.campaign.loop import LOG, Try
+from harness.campaign.loop import LOG
+from harness.campaign.plans import Try
 from harness.real_systems import CLEAN_RUNS, EXAMPLES, FINDINGS, CleanRun, KnownFinding
 from nemesis.kinds import KINDS
 

@@ -19,7 +19,7 @@ from ledgers import (
     take_over_hunt,
 )
 
-from harness.campaign.loop import Try
+from harness.campaign.plans import Try
 from harness.real_systems import CLEAN_RUNS, EXAMPLES, FINDINGS
 
 

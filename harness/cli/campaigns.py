@@ -323,8 +323,9 @@ def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -
       2  a finding was not seen, or a run proved nothing
       3  a run could not be made or judged
     """
-    from harness.campaign.loop import RUNS, take_over_tries
+    from harness.campaign.loop import RUNS
     from harness.campaign.plans import findings as plan_of
+    from harness.campaign.plans import take_over_tries
     from harness.real_systems import names_of_runs
 
     known = names_of_runs()

@@ -248,7 +248,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, 
 
     check_spec(spec)
 
-    from harness.campaign.loop import note
+    from harness.campaign.plans import note
     from harness.plain_words import as_typed
     from harness.run.session import Aside, run_and_judge
     from harness.terminal.progress import LastingConsole

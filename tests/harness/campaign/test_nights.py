@@ -15,19 +15,7 @@ from journals import write_header
 from rich.console import Console
 
 from harness.campaign import loop, page
-from harness.campaign.loop import (
-    AS_EXPECTED,
-    FOUND,
-    Ended,
-    Plan,
-    Planned,
-    Try,
-    last_of,
-    note,
-    read_findings,
-    take_over_tries,
-    tries_in,
-)
+from harness.campaign.loop import AS_EXPECTED, FOUND, Ended, Plan, Planned
 from harness.campaign.page import (
     KEPT_MAX,
     PASSES,
@@ -40,6 +28,7 @@ from harness.campaign.page import (
     write_badge,
     write_dashboard,
 )
+from harness.campaign.plans import Try, last_of, note, read_findings, take_over_tries, tries_in
 from harness.cli.campaigns import _night
 from harness.lake.past import Standing, SymptomStatus
 from harness.spec import Spec
