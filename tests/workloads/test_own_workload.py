@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import py_compile
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -138,19 +137,6 @@ def test_a_workload_from_a_file_is_run_and_judged_with_what_was_kept_of_it(tmp_p
     outside.write_text(EXAMPLE.read_text())
     with pytest.raises(BrokenFile, match=r"no copy of its workload .*hot_register.py"):
         judge(root, None, lambda _: None, report=False)
-
-
-def test_a_workload_is_run_from_its_source_and_not_from_what_python_compiled_of_another(tmp_path: Path) -> None:
-    """Python itself runs compiled code if it carries the time and the size of the source."""
-    path = tmp_path / "mine.py"
-    text = EXAMPLE.read_text()
-    path.write_text(text.replace("hot-register", "bad-register"))
-    compiled = Path(py_compile.compile(str(path), doraise=True) or "")
-    kept = path.stat()
-    path.write_text(text)
-    os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
-    assert path.stat().st_size == kept.st_size and compiled.is_file()
-    assert load_workload(Spec(workload=str(path))).name == "hot-register"
 
 
 def test_a_checker_that_the_workload_names_and_that_lacks_its_input_stands_in_the_results(tmp_path: Path) -> None:

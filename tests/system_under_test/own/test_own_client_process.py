@@ -98,7 +98,7 @@ async def test_blocking_and_async_methods_answer(make: Make) -> None:
             held = {{}}
             {word}def open(self, server): self.where = server.host + ":" + str(server.port)
             {word}def read(self, key): return self.held.get(key)
-            {word}def write(self, key, value): self.held[key] = value
+            {word}def write(self, key, value): self.held[key] = value; print("a stray print")
         """)
         assert await ask(client, READ) == Outcome(Type.OK, None, node="n1")
         assert await ask(client, WRITE) == Outcome(Type.OK, 5, node="n1")
@@ -128,8 +128,12 @@ async def test_what_an_exception_proves_depends_on_where_it_is_raised(make: Make
 @pytest.mark.parametrize(
     ("word", "wait"), [("", "time.sleep(1000)"), ("async ", "await __import__('asyncio').sleep(1000)")]
 )
-async def test_a_refusal_after_the_time_limit_proves_nothing(
-    make: Make, monkeypatch: pytest.MonkeyPatch, word: str, wait: str
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [("raise Refused('busy') from problem", "Refused: busy (mine.py line 18)"), ("return None", "timeout")],
+)
+async def test_a_refusal_or_a_return_after_the_time_limit_proves_nothing(
+    make: Make, monkeypatch: pytest.MonkeyPatch, word: str, wait: str, end: str, error: str
 ) -> None:
     monkeypatch.setattr(one_client_process, "GRACE_S", PATIENCE_S)
     client = make(f"""
@@ -139,11 +143,11 @@ async def test_a_refusal_after_the_time_limit_proves_nothing(
             try:
                 {wait}
             except BaseException as problem:
-                raise Refused("busy") from problem
+                {end}
     """)
     assert (await ask(client, READ)).type is Type.OK, "it is there"
     outcome = await ask(client, WRITE, BRIEF_S)
-    assert (outcome.type, outcome.error) == (Type.INFO, "Refused: busy (mine.py line 18)")
+    assert (outcome.type, outcome.error) == (Type.INFO, error)
 
 
 @pytest.mark.parametrize("word", ["", "async "])
@@ -290,19 +294,6 @@ async def test_one_follows_the_leader_and_one_stays_until_it_is_refused(make: Ma
     assert (await ask(stays, READ)).node == "n2"
 
 
-async def test_an_answer_that_no_such_function_gives_is_no_success(make: Make) -> None:
-    client = make("""
-        def read(self, key): return "seven"
-        def write(self, key, value): print("a stray print")
-    """)
-    outcome = await ask(client, READ)
-    assert (outcome.type, outcome.error) == (
-        Type.FAIL,
-        f"{MISTAKE_IN_CODE}mine.py line 12: read returned 'seven' (str), where a whole number or None is expected",
-    )
-    assert (await ask(client, WRITE)).type is Type.OK
-
-
 @pytest.mark.parametrize(
     ("write", "words"),
     [
@@ -328,24 +319,6 @@ async def test_a_write_that_may_not_have_happened_is_of_unknown_outcome(make: Ma
     assert outcome.type is Type.INFO
     assert words in (outcome.error or "")
     assert (await ask(client, READ)).value == before, "the process of the client goes on"
-
-
-@pytest.mark.parametrize("word", ["", "async "])
-async def test_a_client_that_swallows_the_end_of_its_time_has_not_succeeded(
-    make: Make, monkeypatch: pytest.MonkeyPatch, word: str
-) -> None:
-    monkeypatch.setattr(one_client_process, "GRACE_S", PATIENCE_S)
-    client = make(f"""
-        {word}def read(self, key): return 1
-        {word}def write(self, key, value):
-            try:
-                {"await asyncio" if word else "time"}.sleep(1000)
-            except BaseException:
-                return None
-    """)
-    await ask(client, READ)
-    outcome = await ask(client, WRITE, BRIEF_S)
-    assert (outcome.type, outcome.error) == (Type.INFO, "timeout")
 
 
 async def test_a_leader_that_is_no_name_of_a_server_is_quoted(make: Make) -> None:

@@ -425,13 +425,6 @@ async def test_what_is_missing_must_be_words(tmp_path: Path, method: str) -> Non
         await (subject.ready([node]) if method == "ready" else subject.caught_up([node], 1))
 
 
-async def test_a_caught_up_that_raises_is_a_mistake_of_the_file(tmp_path: Path) -> None:
-    body = "    async def caught_up(self, nodes):\n        return 1 / 0"
-    subject, node = await installed(load_subject_with(tmp_path, body))
-    with pytest.raises(BrokenSystem, match="caught_up raised ZeroDivisionError"):
-        await subject.caught_up([node], 1)
-
-
 NAMED = """
 from krucible import Client, System
 

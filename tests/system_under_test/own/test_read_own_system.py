@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.registry import load_subject, load_workload, usual_options
-from harness.spec import Spec, WrongSpec
+from harness.registry import load_subject, usual_options
+from harness.spec import WrongSpec
 from system_under_test.own.files_handed_over import LINKED_FROM_BYTES, link_or_copy
 from system_under_test.own.read_own_system import NoSystem, read_files
 from system_under_test.own.subject import Subject
@@ -116,13 +116,6 @@ def test_a_helper_with_a_name_of_its_own_is_accepted(tmp_path: Path, helper: str
     text = TCP_REGISTER.read_text().replace(PORT, f"{PORT}    def {helper}(self): ...\n")
     (tmp_path / "mine.py").write_text(text)
     assert isinstance(load_subject(str(tmp_path / "mine.py")), Subject)
-
-
-def test_a_wrong_workload_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "own.py"
-    path.write_text("def broken(:\n")
-    with pytest.raises(WrongSpec, match=r"own\.py line 1: invalid syntax"):
-        load_workload(Spec(workload=str(path)))
 
 
 def test_a_client_inside_of_its_system_is_refused(tmp_path: Path) -> None:
