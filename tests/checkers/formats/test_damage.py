@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -52,19 +53,19 @@ def stream(events: list[Event], *, ended: bool = True, batch_rows: int = 2) -> b
 
 
 def edn(events: list[Event]) -> bytes:
-    lines = []
-    for e in events:
-        value = f"[{e.value} {e.value2}]" if e.value2 is not None else "nil" if e.value is None else str(e.value)
-        lines.append(f'{{:process {e.process}, :type :{e.type.name.lower()}, :f :{e.f}, :key "a", :value {value}}}')
-    return "\n".join(lines).encode() + b"\n"
+    head = '{{:process {}, :type :{}, :f :{}, :key "a", :value {}}}\n'
+    return "".join(head.format(*columns(e)) for e in events).encode()
 
 
 def log(events: list[Event]) -> bytes:
-    lines = ["INFO  jepsen.core - Worker 3 starting", ""]
-    for e in events:
-        value = f"[{e.value} {e.value2}]" if e.value2 is not None else "nil" if e.value is None else str(e.value)
-        lines.append(f"INFO  jepsen.util - {e.process}\t:{e.type.name.lower()}\t:{e.f}\t{value}")
-    return "\n".join(lines).encode() + b"\n"
+    lines = ["INFO  jepsen.util - {}\t:{}\t:{}\t{}\n".format(*columns(e)) for e in events]
+    return "".join(["INFO  jepsen.core - Worker 3 starting\n\n", *lines]).encode()
+
+
+def columns(event: Event) -> tuple[int, str, str, str]:
+    value = "nil" if event.value is None else str(event.value)
+    pair = value if event.value2 is None else f"[{value} {event.value2}]"
+    return event.process, event.type.name.lower(), event.f, pair
 
 
 MODELS = [name.replace(":N", ":2") for name in names()]
@@ -191,6 +192,7 @@ def broken(change: Callable[[list[Event]], list[Event]]) -> pa.Table:
         (edn(EVENTS).replace(b":process 2", b':process "2"'), "line 5: :process must be a number of 32 bits"),
         (edn(EVENTS).replace(b":process 2", b":process :c-2"), "line 5: :process must be a number of 32 bits or :n"),
         (edn(EVENTS).replace(b":f :read", b":f 7"), "line 5: an operation's :f must be a keyword"),
+        (edn(EVENTS).replace(b":invoke, :f :read", b":done, :f :read"), "line 5: an operation's :type must be invoke"),
         (edn(EVENTS) + b"[1 2]", "line 7: an operation must be a map"),
         (edn(EVENTS) + b'{:process 7 :value "\\ud800"}', "line 7: half of a character"),
         (edn(EVENTS) + b"{:process 7 :value " + b"9" * 5000 + b"}", "line 7: a number of more than 1000 digits"),
@@ -200,9 +202,9 @@ def broken(change: Callable[[list[Event]], list[Event]]) -> pa.Table:
         (b'{"process": 0, "type": "invoke", "f": "read"}\n[1]\n', "line 2: an operation must be a map"),
         (log(EVENTS).replace(b"\t100002", b"\t[1}"), "line 8: '[' of line 8 is closed by '}'"),
         (log(EVENTS)[:-1], "line 8: the last line has no end"),
-        (log(EVENTS).replace(b"util - 2\t:ok", b"util - 2\t;:ok"), "line 8: an operation is damaged or cut off"),
         (parquet(broken(lambda e: [e[1], e[0]])), "row 1: index 0 does not come after 1"),
         (parquet(broken(lambda e: [e[0], e[0]])), "row 1: index 0 does not come after 0"),
+        (parquet(broken(lambda e: [replace(e[0], process=-3)])), "row 0: process -3 is neither a client (0 or"),
         (parquet(events_to_table(EVENTS).drop_columns("f")), "row 0: not a history of ours"),
         (stream(EVENTS)[:-40], "row 4: from here on the stream is damaged or cut off"),
     ],

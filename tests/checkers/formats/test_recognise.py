@@ -12,11 +12,9 @@ from pathlib import Path
 from threading import Thread
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from checkers.base.checker import Budget
-from checkers.base.columns import events_to_table
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand import Ask, judge, task_of
@@ -149,8 +147,6 @@ def operation(process: int, type_: str, f: str = "read") -> str:
         ([(1, "ok")], "line 1: process 1 completes read that it never invoked"),
         ([(1, "invoke"), (1, "info"), (1, "invoke")], "line 3: process 1 was retired by the info of line 2"),
         ([(1, "invoke", "write"), (1, "ok", "read")], "line 2: process 1 invoked write but completes read"),
-        ([(1, "invoke"), (1, "done")], "line 2: an operation's :type must be"),
-        ([], "line 1: no operation"),
     ],
 )
 def test_what_breaks_the_grammar_is_named_by_its_line(
@@ -159,13 +155,6 @@ def test_what_breaks_the_grammar_is_named_by_its_line(
     text = "\n".join(operation(*o) for o in operations)
     with pytest.raises(MalformedHistory, match=complaint):
         read_any(written(tmp_path, text))
-
-
-def test_a_process_of_a_table_is_a_client_or_the_nemesis(tmp_path: Path) -> None:
-    rows = [Event(0, 0, -3, Type.INVOKE, "read", None), Event(1, 1, -3, Type.OK, "read", None)]
-    pq.write_table(events_to_table(rows), tmp_path / "h.parquet")
-    with pytest.raises(MalformedHistory, match=r"row 0: process -3 is neither a client \(0 or more\) nor the nemesis"):
-        read_any(tmp_path / "h.parquet")
 
 
 HISTORY = """{:process 0, :type :invoke, :f :add, :value 1}

@@ -22,7 +22,7 @@ from checkers.base.history import Event, MalformedHistory, Type
 from checkers.sealing import seal as sealing
 from checkers.sealing import walk
 from checkers.sealing.key_buckets import open_bucket, read_key
-from checkers.sealing.seal import bucket_count, deal, seal, write_buckets
+from checkers.sealing.seal import bucket_count, seal, write_buckets
 
 
 def in_batches(folder: Path, events: list[Event]) -> Path:
@@ -92,13 +92,6 @@ def test_an_empty_history_is_a_history(tmp_path: Path) -> None:
 def test_buckets_grow_with_the_history_within_bounds() -> None:
     counts = [bucket_count(events) for events in (0, 10, 16_000_000, 16_000_001, 10**10)]
     assert counts == [8, 8, 8, 16, 1024]
-
-
-def test_keys_are_dealt_so_that_all_buckets_have_as_much_to_do() -> None:
-    sizes = np.random.default_rng(1).integers(1, 100, 5000)
-    bucket, filled = deal(sizes, np.argsort(-sizes), 16)
-    assert np.bincount(bucket, sizes, 16).tolist() == filled.tolist()
-    assert filled.max() - filled.min() < 100
 
 
 def test_a_huge_key_has_a_bucket_to_itself_and_that_bucket_comes_first(tmp_path: Path) -> None:
