@@ -127,10 +127,6 @@ def test_a_circle_of_cas_comes_from_nowhere() -> None:
     assert not holds(Script().invoke(0, "cas", 1, 2).invoke(1, "cas", 2, 1).ok(0).ok(1))
 
 
-def test_a_value_read_before_any_write_of_it_was_invoked_comes_from_nowhere() -> None:
-    assert not holds(Script().invoke(0, "read").ok(0, 1).invoke(1, "write", 1).ok(1))
-
-
 def test_a_value_written_twice_is_judged_by_the_search(tmp_path: Path) -> None:
     script = Script().invoke(0, "write", 1).ok(0).invoke(0, "write", 1).ok(0).invoke(0, "read").ok(0, 1)
     assert verdict_of(tmp_path / "right", script.events).validity is Validity.VALID
