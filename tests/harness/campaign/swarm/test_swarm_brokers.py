@@ -40,12 +40,10 @@ class OfBrokers:
 
     def __init__(self, may_vote: tuple[str, ...] = ()) -> None:
         self.broken: list[str] = []
-        self.met: list[tuple[str, int | None]] = []
-        self.left_cleanly: set[tuple[int, int]] = set()
         self.watch = BrokerWatch(
             lambda rule, server, what: self.broken.append(rule),
-            lambda moment, broker: self.met.append((moment, broker)),
-            lambda broker, epoch: (broker, epoch) in self.left_cleanly,
+            lambda moment, broker: None,
+            lambda broker, epoch: False,
             may_vote,
         )
         self.end = 0
@@ -69,16 +67,6 @@ class OfBrokers:
         self.commit(UNFENCED)
         if made:
             self.commit(*made)
-
-
-def test_what_a_controller_writes_breaks_nothing_and_is_met() -> None:
-    log = OfBrokers()
-    log.serve(*MADE)
-    log.commit(metadata.PartitionChangeRecord(0, TOPIC, isr=(1,), leader=1))
-    assert log.broken == []
-    assert log.met == [("registered", 1), ("unfenced", 1), ("topic", None), ("in-sync", 1)]
-    assert log.watch.unsettled([1]) == ""
-    assert log.watch.leads_partitions() == [1]
 
 
 SECOND = metadata.RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=4, endpoints=())
@@ -114,17 +102,6 @@ def test_a_request_about_a_broker_means_one_incarnation(how: str) -> None:
     assert type(record) is (metadata.UnregisterBrokerRecord if how == UNREGISTER else metadata.ProducerIdsRecord)
     with pytest.raises(Refused):
         RegistryRequest(how, 1, 7).decide(image, sessions)
-
-
-def test_a_state_that_no_replay_leads_to() -> None:
-    log, held = OfBrokers(), Image()
-    held.replay(metadata.encode(REGISTERED))
-    log.commit(REGISTERED)
-    log.watch.applied(SERVER, 1, held.state_hash)
-    log.watch.applied(SERVER, 2, held.state_hash)  # no batch ends there: nothing is known about it
-    assert log.broken == []
-    log.watch.applied(SERVER, 1, held.state_hash + 1)
-    assert log.broken == ["a state that no replay leads to"]
 
 
 def test_a_mistake_that_the_watch_and_the_node_share_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

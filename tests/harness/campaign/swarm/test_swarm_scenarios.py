@@ -112,12 +112,6 @@ def test_a_bug_of_snapshots_breaks_a_rule(bug: str) -> None:
     assert any(play(scenario).found for scenario in with_snapshots(8, bug))
 
 
-def test_a_clean_system_that_takes_snapshots_keeps_every_rule() -> None:
-    played = [play(scenario) for scenario in with_snapshots(2)]
-    assert [each.found for each in played] == [[]] * 2
-    assert all(each.moments["snapshot"] > 5 for each in played)
-
-
 CUT_OFF = StormCard("cut", "leader", 3.0, 6.0, how="voters")
 """The leader is cut off from the other voters; both clients reach all of them."""
 
