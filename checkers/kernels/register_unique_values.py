@@ -57,7 +57,6 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.base.arrays import Int8, Int32, Int64
-from checkers.kernels import register_unique_values as register
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import CAS, FIT, NIL, OPEN, READ, WRITE, Operations, are_numbers, numbered
 
@@ -396,11 +395,11 @@ def judge_and_forget(ops: Operations, horizons: Int64) -> tuple[Int8, Int8]:
     scratch = scratch_for(ops)
     for k in range(key_count):
         if ops.unfit[k] != FIT:
-            code[k] = register.UNFIT
+            code[k] = UNFIT
             continue
         key = key_of(ops, k)
         code[k], _, _ = judge_key(key, ops.positions[k], scratch)
-        if code[k] == register.LINEARIZABLE:
+        if code[k] == LINEARIZABLE:
             lo, hi = ops.offsets[k], ops.offsets[k + 1]
             given_up = ops.completed[lo:hi] >= 0
             horizon = 0
