@@ -2,7 +2,7 @@
 
 Rows: find two that disagree although they must agree.
 
-Logs are compared at equal *offsets*, never at equal row numbers.  `align` lays the entries of one log over a range of
+Logs are compared at equal *offsets*, never at equal row numbers.  A slice lays the entries of one log over a range of
 offsets and marks missing entries as ABSENT.
 """
 
@@ -62,18 +62,6 @@ ABSENT = -1
 """Value for the epoch of an entry that a log lacks; real epochs are >= 0."""
 
 
-def align(first: int, size: int, offsets: Int64, epochs: Int32, checksums: Int64) -> tuple[Int32, Int64]:
-    """Lay the entries of one log over offsets first .. first + size - 1; each offset occurs at most once.
-
-    Returns (epochs int32[size], ABSENT where there is no entry; checksums int64[size], 0 there).
-    """
-    aligned_epochs = np.full(size, ABSENT, np.int32)
-    aligned_checksums = np.zeros(size, np.int64)
-    aligned_epochs[offsets - first] = epochs
-    aligned_checksums[offsets - first] = checksums
-    return aligned_epochs, aligned_checksums
-
-
 def irregular(offsets: Int64, epochs: Int32) -> tuple[int, int]:
     """Check one log in file order.
 
@@ -82,20 +70,6 @@ def irregular(offsets: Int64, epochs: Int32) -> tuple[int, int]:
     """
     hole, fall = _first(np.diff(offsets) != 1), _first(np.diff(epochs) < 0)
     return hole + (hole != NOWHERE), fall + (fall != NOWHERE)
-
-
-def compare(epochs_a: Int32, checksums_a: Int64, epochs_b: Int32, checksums_b: Int64) -> tuple[int, int]:
-    """Return, for two aligned logs, (first position where entries differ, last position where epochs are equal).
-
-    Only positions that both logs have count; NOWHERE stands for no such position.  Two logs match iff the last equal
-    epoch lies before the first difference.  One is a minimum and the other a maximum, so ranges of offsets can be
-    compared separately.
-    """
-    both = (epochs_a != ABSENT) & (epochs_b != ABSENT)
-    equal = both & (epochs_a == epochs_b)
-    from_end = _first(equal[::-1])
-    last = NOWHERE if from_end == NOWHERE else len(equal) - 1 - from_end
-    return _first(both & ~(equal & (checksums_a == checksums_b))), last
 
 
 def _first(found: Bools) -> int:
@@ -124,21 +98,31 @@ class Slice(NamedTuple):
 def slice_of(offsets: Int64, epochs: Int32, checksums: Int64, dense: bool) -> Slice:
     """Make a slice of entries in offset order, each offset at most once.  Dense entries are not copied."""
     start = int(offsets[0])
-    if not dense:
-        epochs, checksums = align(start, int(offsets[-1]) + 1 - start, offsets, epochs, checksums)
-    return Slice(start, epochs, checksums, dense)
+    if dense:
+        return Slice(start, epochs, checksums, dense)
+    size = int(offsets[-1]) + 1 - start
+    found = Slice(start, np.full(size, ABSENT, np.int32), np.zeros(size, np.int64), dense)
+    found.epochs[offsets - start], found.checksums[offsets - start] = epochs, checksums
+    return found
 
 
 def compare_slices(a: Slice, b: Slice) -> tuple[int, int]:
-    """Apply `compare` to the overlap of two slices; returns offsets."""
+    """Return, for two slices, (first offset where entries differ, last offset where epochs are equal).
+
+    Only offsets that both logs have count; NOWHERE stands for no such offset.  Two logs match iff the last equal epoch
+    lies before the first difference.  One is a minimum and the other a maximum, so ranges of offsets can be compared
+    separately.
+    """
     start, stop = max(a.start, b.start), min(a.stop, b.stop)
     if start >= stop:
         return NOWHERE, NOWHERE
     of_a, of_b = slice(start - a.start, stop - a.start), slice(start - b.start, stop - b.start)
-    different, equal = compare(a.epochs[of_a], a.checksums[of_a], b.epochs[of_b], b.checksums[of_b])
+    both = (a.epochs[of_a] != ABSENT) & (b.epochs[of_b] != ABSENT)
+    equal = both & (a.epochs[of_a] == b.epochs[of_b])
+    different, from_end = _first(both & ~(equal & (a.checksums[of_a] == b.checksums[of_b]))), _first(equal[::-1])
     return (
         NOWHERE if different == NOWHERE else start + different,
-        NOWHERE if equal == NOWHERE else start + equal,
+        NOWHERE if from_end == NOWHERE else stop - 1 - from_end,
     )
 
 

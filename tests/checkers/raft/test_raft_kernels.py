@@ -13,7 +13,7 @@ from toy_quorum import Evidence, Quorum
 
 from checkers.base.stored_run import Demands
 from checkers.base.verdict import Validity
-from checkers.kernels.raft import ABSENT, NOWHERE, align, compare, compare_all, disagreements, irregular, slice_of
+from checkers.kernels.raft import ABSENT, NOWHERE, compare_all, disagreements, irregular, slice_of
 from checkers.raft import log_matching as raft_logs
 from checkers.raft.reading import CopiedLog, Marks, holds, must_hold
 
@@ -22,38 +22,10 @@ entries = st.dictionaries(st.integers(0, 7), st.tuples(st.integers(0, 2), st.int
 columns = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
 
 
-def aligned(log: Entries) -> tuple[np.ndarray, np.ndarray]:
-    offsets = sorted(log)
-    return align(
-        0,
-        8,
-        np.array(offsets, np.int64),
-        np.array([log[o][0] for o in offsets], np.int32),
-        np.array([log[o][1] for o in offsets], np.int64),
-    )
-
-
 def mismatch(a: Entries, b: Entries) -> bool:
     """CopiedLog matching, as stated: equal epochs at one offset, and a difference at or below it."""
     common = a.keys() & b.keys()
     return any(a[o][0] == b[o][0] and any(a[p] != b[p] for p in common if p <= o) for o in common)
-
-
-@given(entries, entries)
-def test_two_logs_match_iff_the_last_equal_epoch_lies_before_the_first_difference(a: Entries, b: Entries) -> None:
-    first, last = compare(*aligned(a), *aligned(b))
-    common = a.keys() & b.keys()
-    assert first == min((o for o in common if a[o] != b[o]), default=NOWHERE)
-    assert last == max((o for o in common if a[o][0] == b[o][0]), default=NOWHERE)
-    assert (first != NOWHERE and last >= first) == mismatch(a, b)
-
-
-def test_a_difference_beyond_one_block_is_found() -> None:
-    size = 3 * 4096 + 5
-    epochs, checksums = np.zeros(size, np.int32), np.arange(size, dtype=np.int64)
-    other = checksums.copy()
-    other[2 * 4096 + 7] += 1
-    assert compare(epochs, checksums, epochs, other) == (2 * 4096 + 7, size - 1)
 
 
 @given(st.lists(entries.filter(bool), max_size=5))
