@@ -31,14 +31,10 @@ def one_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "BUCKETS_MIN", 1)
 
 
-def stored(folder: Path, events: list[Event]) -> StoredRun:
-    seal(write_stream(folder, events))
-    return StoredRun(folder)
-
-
 def part_of(folder: Path, events: list[Event]) -> Part:
     """The only bucket of a sealed run."""
-    [part] = split(stored(folder, events))
+    seal(write_stream(folder, events))
+    [part] = split(StoredRun(folder))
     return part
 
 
@@ -56,8 +52,7 @@ def keys_one_after_another(*operations: int) -> list[Event]:
 
 def test_a_key_beyond_the_budget_is_unknown_and_those_after_it_are_judged(tmp_path: Path) -> None:
     size_bytes = 6 * SIZE_BYTES_PER_OPERATION
-    run = stored(tmp_path / "run", keys_one_after_another(5, 7, 6, 4))
-    [part] = split(run)
+    part = part_of(tmp_path / "run", keys_one_after_another(5, 7, 6, 4))
     finding = judge(part, Budget(size_bytes=size_bytes))
     assert finding.keys == 3
     needed = 7 * SIZE_BYTES_PER_OPERATION
@@ -124,7 +119,7 @@ def searched_keys(folder: Path) -> tuple[Operations, Int8]:
     script.invoke(0, "read").ok(0, 5)
     events = [e if e.value is None else replace(e, value=e.value % 2) for e in events]
     events += [replace(e, index=len(events) + at, process=e.process + 90) for at, e in enumerate(script.events)]
-    [part] = split(stored(folder, events))
+    part = part_of(folder, events)
     operations = read_operations(open_bucket(*map(Path, part.paths), True), 0, 4)
     codes, _, _, _ = register.judge_keys(operations, 10**9)
     return operations, codes
