@@ -56,7 +56,7 @@ class SeedTask:
     aims: tuple[str, ...] = ()
 
     def scenario(self, seed: int, aims: Sequence[str] = ()) -> Scenario:
-        """Return the scenario of a seed.  aims: situations that its cards aim at (`coverage.aims_of`)."""
+        """Return the scenario of a seed.  aims: situations that its cards aim at (`aims_of`)."""
         drawn = draw(seed, self.seconds, self.rate_hz, self.nodes, self.bug)
         return aimed(drawn, aims)
 
@@ -222,7 +222,7 @@ class StormCoverage:
     aims: Counter[str] = field(default_factory=Counter)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add a row of `work`."""
+        """Add the row of a seed."""
         for name in ("moments", "transitions", "faults"):
             getattr(self, name).update(json.loads(row[name]))
         self.aims.update(row.get("aims", ()))  # rows of older versions lack this field
