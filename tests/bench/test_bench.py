@@ -1,16 +1,30 @@
-"""Goals of the bench, whole runs that it writes, and its page about Kafka's clients."""
+"""Goals of the bench, whole runs that it writes, its page about Kafka's clients, and its writers against real servers."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from bench import big_run, everything
 from bench.everything import missed
 from bench.instruments import figures
 from bench.instruments.figures import BenchFigure, factor
+from bench.instruments.quorum_clusters import (
+    HOST,
+    EtcdCluster,
+    KRaft,
+    KRaftWriter,
+    QuorumCluster,
+    WriteRefused,
+    etcd_version,
+    write_for,
+)
 from bench.kafka_compatibility import (
     ADMIN,
     BROKERS,
@@ -24,6 +38,10 @@ from bench.kafka_compatibility import (
     page,
     page_of_brokers,
 )
+from system_under_test.client import Request
+from system_under_test.etcd_client import Gateway
+from system_under_test.kraft.client import question
+from system_under_test.kraft.wire.channel import Connection
 
 
 @pytest.mark.parametrize(("unit", "goal", "here"), [("s", 3.0, 4.5), ("1/s", 300.0, 200.0), ("bytes", 7.0, 7.0)])
@@ -121,3 +139,78 @@ def test_a_test_without_the_same_outcome_on_both_clusters_is_named() -> None:
 def test_files_of_nodes_are_judged_as_they_were_meant(wrong: bool, tmp_path: Path) -> None:
     """Files as nodes leave them are those that `analyze` reads."""
     big_run.measure(tmp_path / "run", 20_000, wrong, figures.Sheet(None), as_user=True)
+
+
+def _with(cluster: QuorumCluster, test: Callable[[int], Awaitable[None]]) -> None:
+    async def run() -> None:
+        cluster.start(1)
+        leader = await cluster.leader()
+        await cluster.prepare(leader, 3)
+        await test(leader)
+
+    try:
+        asyncio.run(run())
+    finally:
+        cluster.close()
+
+
+async def _write(cluster: QuorumCluster, leader: int) -> tuple[int, int]:
+    """Return (acknowledged writes, three at least, number of calls of the marks in each load)."""
+    latencies_s: list[float] = []
+    calls: set[int] = set()
+    while len(latencies_s) < 3:  # a short load on a busy machine may get no acknowledgement
+        marks: list[None] = []
+        writers = await cluster.writers(leader, 3)
+        latencies_s += await write_for(writers, 0.0, 0.3, lambda marks=marks: marks.append(None))
+        for writer in writers:
+            writer.close()
+        calls.add(len(marks))
+    assert all(latency > 0 for latency in latencies_s)
+    (marked,) = calls
+    return len(latencies_s), marked
+
+
+def test_acknowledged_writes_are_in_the_registers_of_kraft(tmp_path: Path) -> None:
+    cluster = KRaft(tmp_path, 1)
+
+    async def test(leader: int) -> None:
+        written, marks = await _write(cluster, leader)
+        assert written >= 3
+        assert marks == 2
+        connection = Connection(HOST, cluster.port(leader), "krucible-test")
+        for number in range(3):
+            answer = await connection.ask(question(Request("read", f"t{number}"), 1))
+            assert len(answer.results[0].configs[0].value) == 13
+        connection.close()
+
+    _with(cluster, test)
+
+
+def test_a_refused_write_ends_the_load(tmp_path: Path) -> None:
+    cluster = KRaft(tmp_path, 1)
+
+    async def test(leader: int) -> None:
+        _, writer = await asyncio.get_running_loop().create_connection(
+            lambda: KRaftWriter("no-such-topic"), HOST, cluster.port(leader)
+        )
+        with pytest.raises(WriteRefused):
+            await write_for([writer], 0.0, PATIENCE_S, lambda: None)
+        writer.close()
+
+    _with(cluster, test)
+
+
+@pytest.mark.skipif(etcd_version() is None, reason="etcd is not installed")
+def test_acknowledged_writes_are_revisions_of_etcd(tmp_path: Path) -> None:
+    cluster = EtcdCluster(tmp_path, 1)
+
+    async def test(leader: int) -> None:
+        written, _ = await _write(cluster, leader)
+        gateway = Gateway(f"{HOST}:{cluster.port(leader)}")
+        answer = gateway.post("/v3/kv/range", {"key": base64.b64encode(b"t1").decode()})
+        gateway.close()
+        assert written >= 3
+        assert int(answer["header"]["revision"]) - 1 >= written
+        assert len(base64.b64decode(answer["kvs"][0]["value"])) == 13
+
+    _with(cluster, test)
