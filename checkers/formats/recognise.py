@@ -12,13 +12,12 @@ import codecs
 import re
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 
 import numpy as np
 
 from checkers.base.history import Event, MalformedHistory
 from checkers.formats import jepsen
-from checkers.formats.read_once import Pieces, read_pieces
+from checkers.formats.read_once import Pieces
 from checkers.formats.rows import LINE, ROW, HistoryColumns, Joined, Line, check_grammar
 from checkers.kernels import history_text
 from checkers.kernels.history_text import AT, USED
@@ -48,20 +47,6 @@ _EDN = re.compile(r"(?:[\s,\[(]|;[^\n]*|#[\w.]+)*\{")
 """Pattern of the first map of EDN, possibly in a vector or list."""
 
 
-def read_any(path: Path, *, keyed: bool = False) -> list[Event]:
-    """Return the events of one file, in order, checked against the grammar.
-
-    keyed: an EDN value `[k v]` is a key and its value (`jepsen.independent`). Raises MalformedHistory ("line N ..." or
-    "row N ..."), OSError if the file cannot be read.
-    """
-    return read_history(read_pieces(path), keyed=keyed).events
-
-
-def read_bytes(content: bytes, *, keyed: bool = False) -> list[Event]:
-    """Act like `read_any`, of a file's content."""
-    return read_history(Pieces([content]), keyed=keyed).events
-
-
 @dataclass
 class ReadHistory:
     """A history that was read, as columns; events are made of them on first use."""
@@ -86,7 +71,11 @@ class ReadHistory:
 
 
 def read_history(content: Pieces, *, keyed: bool = False) -> ReadHistory:
-    """Read the content of a file: the only path from bytes to typed events.  Raises as `read_any`."""
+    """Read the content of a file, and verify the grammar: the only path from bytes to typed events.
+
+    keyed: an EDN value `[k v]` is a key and its value (`jepsen.independent`).  Raises MalformedHistory ("line N ..." or
+    "row N ..."), and OSError if the file cannot be read.
+    """
     joined, reader = Joined(), None
     is_table = content.first.startswith((PARQUET_MAGIC, ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC))
     if is_table:

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from checkers.base.checker import Budget
+from checkers.base.history import Event
 from checkers.by_hand import Ask, FileVerdict, judge, task_of
+from checkers.formats.read_once import Pieces, read_pieces
+from checkers.formats.recognise import read_history
 
 OUTCOMES = {"!": "fail", "?": "info"}
 
@@ -25,6 +28,16 @@ def operations(script: str) -> str:
         for type_, value in (("invoke", given), (OUTCOMES.get(answer[:1], "ok"), answer.lstrip("!?"))):
             lines.append(f"{{:process {process}, :type :{type_}, :f :{f}{named}, :value {value or 'nil'}}}")
     return "\n".join(lines) + "\n"
+
+
+def read_any(path: Path, keyed: bool = False) -> list[Event]:
+    """Return the events of one file, in order, checked against the grammar."""
+    return read_history(read_pieces(path), keyed=keyed).events
+
+
+def read_bytes(content: bytes) -> list[Event]:
+    """Act like `read_any`, of a file's content."""
+    return read_history(Pieces([content])).events
 
 
 def judged_file(path: Path, model: str, source: str = "", **options: Any) -> FileVerdict:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from edn_files import judged_file, judged_text, operations
+from edn_files import judged_file, judged_text, operations, read_any
 from histories import write_stream
 
 from checkers.base.columns import events_to_table
@@ -20,7 +20,6 @@ from checkers.base.history import NEMESIS, Event, Type
 from checkers.base.values import with_article
 from checkers.base.verdict import Validity
 from checkers.by_hand import likely_models
-from checkers.formats.recognise import read_any
 from checkers.models.each_object import refused_setting
 
 REFUSED: dict[str, tuple[str, str, str]] = {

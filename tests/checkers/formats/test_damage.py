@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from edn_files import read_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,6 @@ from checkers.base.columns import HISTORY, events_to_table
 from checkers.base.history import Event, MalformedHistory, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand import Ask, judge, names, task_of
-from checkers.formats.recognise import read_bytes
 
 EVENTS = [
     Event(0, 10, 0, Type.INVOKE, "write", "a", 100001),

@@ -13,13 +13,13 @@ from threading import Thread
 
 import pyarrow as pa
 import pytest
+from edn_files import read_any
 
 from checkers.base.checker import Budget
 from checkers.base.history import NEMESIS, Event, MalformedHistory, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand import Ask, judge, task_of
 from checkers.formats import read_once
-from checkers.formats.recognise import read_any
 
 
 def written(folder: Path, text: str) -> Path:

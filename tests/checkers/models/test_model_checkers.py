@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from edn_files import operations
+from edn_files import operations, read_bytes
 from histories import write_stream
 from simulated_objects import one_process, renumbered
 
@@ -20,7 +20,6 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.by_hand import judge_events
 from checkers.catalog import BY_MODEL, select
-from checkers.formats.recognise import read_bytes
 from checkers.judging import judge_run
 from checkers.models import checker as model_checker
 from checkers.models.each_object import KNOWN

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from edn_files import read_any
 
 from bench.instruments.transaction_histories import LISTS, REGISTERS, history, smallest
 from checkers.base.checker import Budget
 from checkers.base.columns import events_to_table
 from checkers.base.history import Event, MalformedHistory, Type
 from checkers.base.verdict import VIOLATIONS_BY_KIND, Validity, Verdict
-from checkers.formats.recognise import read_any
 from checkers.transactions.anomalies import MODELS, ruled_out, strongest
 from checkers.transactions.checker import read_file
 from checkers.transactions.judge import judge_transactions

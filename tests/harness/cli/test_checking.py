@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from edn_files import read_bytes
 
 import krucible
 from checkers.base.columns import events_to_table
@@ -21,7 +22,6 @@ from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand import names
 from checkers.formats.read_once import Pieces, read_pieces
-from checkers.formats.recognise import read_bytes
 from checkers.kernels.jit import BEFORE_COMPILING
 from harness.cli.checking import COMPILING, MODELS, FilesProgress
 from harness.cli.main import cli

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edn_files import read_any
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -16,7 +17,6 @@ from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand import Ask, judge_as
-from checkers.formats.recognise import read_any
 from harness.story.story import Story
 from harness.terminal.witness import draw_witness, show_witness
 from tests.support.records_of_runs import witness_in
