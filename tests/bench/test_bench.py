@@ -1,4 +1,4 @@
-"""Goals of the bench, whole runs that it writes, its page about Kafka's clients, and its writers against real servers."""
+"""Goals of the bench, whole runs that it writes, its page about Kafka's clients, its writers against real servers."""
 
 from __future__ import annotations
 
@@ -12,32 +12,12 @@ import pytest
 from waiting import PATIENCE_S
 
 from bench import big_run, everything
+from bench import kafka_compatibility as compatibility
 from bench.everything import missed
 from bench.instruments import figures
+from bench.instruments import quorum_clusters as clusters
 from bench.instruments.figures import BenchFigure, factor
-from bench.instruments.quorum_clusters import (
-    HOST,
-    EtcdCluster,
-    KRaft,
-    KRaftWriter,
-    QuorumCluster,
-    WriteRefused,
-    etcd_version,
-    write_for,
-)
-from bench.kafka_compatibility import (
-    ADMIN,
-    BROKERS,
-    KAFKA,
-    LIBRDKAFKA,
-    SUITES,
-    Result,
-    _why,
-    differing,
-    main,
-    page,
-    page_of_brokers,
-)
+from bench.kafka_compatibility import BROKERS, KAFKA, Result
 from system_under_test.client import Request
 from system_under_test.etcd_client import Gateway
 from system_under_test.kraft.client import question
@@ -91,9 +71,9 @@ def test_kept_figures_are_those_of_the_machine_that_goals_were_set_on(
 
 
 def test_the_page_counts_and_names_each_result_without_what_changes_each_time() -> None:
-    made = page(
+    made = compatibility.page(
         [
-            Result(LIBRDKAFKA, "0063", "passed"),
+            Result(compatibility.LIBRDKAFKA, "0063", "passed"),
             Result("kcat", "-L", "failed", "127.0.0.1:4711 | of rnd0123456789abcdef"),
         ]
     )
@@ -103,20 +83,20 @@ def test_the_page_counts_and_names_each_result_without_what_changes_each_time() 
 
 def test_the_first_failure_of_librdkafkas_runner_is_the_reason() -> None:
     output = b'x\n\x1b[31m### Test "0081" failed at a.c:1 ###\nResource 1: got 42\nmore'
-    assert _why(output) == "Resource 1: got 42"
-    assert _why(b"first\nlast\n") == "last"
+    assert compatibility._why(output) == "Resource 1: got 42"
+    assert compatibility._why(b"first\nlast\n") == "last"
 
 
 def test_a_suite_that_is_unknown_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "java"]) == 3
+    assert compatibility.main(["--only", "java"]) == 3
     assert "there is no suite 'java'" in capsys.readouterr().err
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", compatibility.SUITES)
 def test_no_test_of_administration_fails(suite: str) -> None:
-    assert len(ADMIN) > 10
-    assert main(["--only", suite]) == 0
+    assert len(compatibility.ADMIN) > 10
+    assert compatibility.main(["--only", suite]) == 0
 
 
 def test_a_test_without_the_same_outcome_on_both_clusters_is_named() -> None:
@@ -124,10 +104,10 @@ def test_a_test_without_the_same_outcome_on_both_clusters_is_named() -> None:
         KAFKA: [Result("s", "same", "passed"), Result("s", "other", "passed"), Result("s", "neither", "failed", "why")],
         BROKERS: [Result("s", "same", "passed"), Result("s", "other", "skipped"), Result("s", "neither", "failed")],
     }
-    assert differing(found) == [("s", "other")]
+    assert compatibility.differing(found) == [("s", "other")]
     found[BROKERS].append(Result("s", "only here", "passed"))
-    assert differing(found) == [("s", "other"), ("s", "only here")]
-    lines = page_of_brokers(found, ["s"]).splitlines()
+    assert compatibility.differing(found) == [("s", "other"), ("s", "only here")]
+    lines = compatibility.page_of_brokers(found, ["s"]).splitlines()
     assert "| s | 2 1 0 | 2 1 1 |" in lines
     assert "| s | `other` | passed, skipped |  |" in lines
     assert "| s | `only here` | not run, passed |  |" in lines
@@ -141,7 +121,7 @@ def test_files_of_nodes_are_judged_as_they_were_meant(wrong: bool, tmp_path: Pat
     big_run.measure(tmp_path / "run", 20_000, wrong, figures.Sheet(None), as_user=True)
 
 
-def _with(cluster: QuorumCluster, test: Callable[[int], Awaitable[None]]) -> None:
+def _with(cluster: clusters.QuorumCluster, test: Callable[[int], Awaitable[None]]) -> None:
     async def run() -> None:
         cluster.start(1)
         leader = await cluster.leader()
@@ -154,14 +134,14 @@ def _with(cluster: QuorumCluster, test: Callable[[int], Awaitable[None]]) -> Non
         cluster.close()
 
 
-async def _write(cluster: QuorumCluster, leader: int) -> tuple[int, int]:
+async def _write(cluster: clusters.QuorumCluster, leader: int) -> tuple[int, int]:
     """Return (acknowledged writes, three at least, number of calls of the marks in each load)."""
     latencies_s: list[float] = []
     calls: set[int] = set()
     while len(latencies_s) < 3:  # a short load on a busy machine may get no acknowledgement
         marks: list[None] = []
         writers = await cluster.writers(leader, 3)
-        latencies_s += await write_for(writers, 0.0, 0.3, lambda marks=marks: marks.append(None))
+        latencies_s += await clusters.write_for(writers, 0.0, 0.3, lambda marks=marks: marks.append(None))
         for writer in writers:
             writer.close()
         calls.add(len(marks))
@@ -171,13 +151,13 @@ async def _write(cluster: QuorumCluster, leader: int) -> tuple[int, int]:
 
 
 def test_acknowledged_writes_are_in_the_registers_of_kraft(tmp_path: Path) -> None:
-    cluster = KRaft(tmp_path, 1)
+    cluster = clusters.KRaft(tmp_path, 1)
 
     async def test(leader: int) -> None:
         written, marks = await _write(cluster, leader)
         assert written >= 3
         assert marks == 2
-        connection = Connection(HOST, cluster.port(leader), "krucible-test")
+        connection = Connection(clusters.HOST, cluster.port(leader), "krucible-test")
         for number in range(3):
             answer = await connection.ask(question(Request("read", f"t{number}"), 1))
             assert len(answer.results[0].configs[0].value) == 13
@@ -187,26 +167,26 @@ def test_acknowledged_writes_are_in_the_registers_of_kraft(tmp_path: Path) -> No
 
 
 def test_a_refused_write_ends_the_load(tmp_path: Path) -> None:
-    cluster = KRaft(tmp_path, 1)
+    cluster = clusters.KRaft(tmp_path, 1)
 
     async def test(leader: int) -> None:
         _, writer = await asyncio.get_running_loop().create_connection(
-            lambda: KRaftWriter("no-such-topic"), HOST, cluster.port(leader)
+            lambda: clusters.KRaftWriter("no-such-topic"), clusters.HOST, cluster.port(leader)
         )
-        with pytest.raises(WriteRefused):
-            await write_for([writer], 0.0, PATIENCE_S, lambda: None)
+        with pytest.raises(clusters.WriteRefused):
+            await clusters.write_for([writer], 0.0, PATIENCE_S, lambda: None)
         writer.close()
 
     _with(cluster, test)
 
 
-@pytest.mark.skipif(etcd_version() is None, reason="etcd is not installed")
+@pytest.mark.skipif(clusters.etcd_version() is None, reason="etcd is not installed")
 def test_acknowledged_writes_are_revisions_of_etcd(tmp_path: Path) -> None:
-    cluster = EtcdCluster(tmp_path, 1)
+    cluster = clusters.EtcdCluster(tmp_path, 1)
 
     async def test(leader: int) -> None:
         written, _ = await _write(cluster, leader)
-        gateway = Gateway(f"{HOST}:{cluster.port(leader)}")
+        gateway = Gateway(f"{clusters.HOST}:{cluster.port(leader)}")
         answer = gateway.post("/v3/kv/range", {"key": base64.b64encode(b"t1").decode()})
         gateway.close()
         assert written >= 3
