@@ -206,5 +206,5 @@ PAGE = Path(__file__).parents[3] / "docs" / "raft-checkers.md"
 
 
 def test_every_checker_of_logs_and_traces_is_explained_in_docs() -> None:
-    _, explained = PAGE.read_text().split("## What violates each of them", 1)
+    _, explained = PAGE.read_text().split("## What violates each checker", 1)
     assert set(re.findall(r"^\| `([\w-]+)` \|", explained, re.MULTILINE)) == {c.name for c in of_logs_and_traces()}
