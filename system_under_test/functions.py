@@ -88,81 +88,83 @@ class Function:
 
 
 FUNCTIONS: Mapping[str, Function] = {
-    "create": Function("make an object; it is no part of the history that is judged", "perhaps key"),
-    "read": Function("the value of a register, None where it holds nothing", "key", "number or nil", observes=True),
+    "create": Function("create an object; the judged history does not contain this operation", "perhaps key"),
+    "read": Function("the value of a register, None if it has none", "key", "number or nil", observes=True),
     "write": Function("set a register to a value", "key value"),
     "cas": Function(
-        "set a register that holds the first value to the second; whether it held the first",
+        "set a register to `new` if it holds `expected`; True if it did",
         "key value value2",
         "whether",
         refusal="mismatch",
     ),
-    "add": Function("put an element into a set", "key value"),
+    "add": Function("add an element to a set", "key value"),
     "members": Function("all elements of a set", "key", "numbers", observes=True),
     "increment": Function("add an amount to a counter that begins at 0", "key value"),
-    "total": Function("the sum that a counter holds", "key", "number", observes=True),
-    "enqueue": Function("put a value at the end of a queue; returns once it is confirmed", "key value"),
-    "dequeue": Function("remove and acknowledge the oldest value, None where there is none", "key", "number or nil"),
-    "drain": Function("remove all that is left in a queue, the oldest first", "key", "numbers"),
-    "append": Function(
-        "put a value at the end of a log; its offset, None where it is not known", "key value", "offset"
-    ),
+    "total": Function("the value of a counter", "key", "number", observes=True),
+    "enqueue": Function("put a value at the end of a queue; return once the system confirmed it", "key value"),
+    "dequeue": Function("remove and acknowledge the oldest value; None if the queue is empty", "key", "number or nil"),
+    "drain": Function("remove all values from a queue; the values, oldest first", "key", "numbers"),
+    "append": Function("append a value to a log; its offset, None if unknown", "key value", "offset"),
     "entries": Function("the whole log from its beginning", "key", "numbers", observes=True),
-    "put": Function("set the string under a key", "key payload"),
-    "append_text": Function("put a string behind the one under a key", "key payload"),
-    "get": Function('the string under a key, "" where there is none', "key", "text", observes=True),
+    "put": Function("set the string of a key", "key payload"),
+    "append_text": Function("append a string to the string of a key", "key payload"),
+    "get": Function('the string of a key, "" if there is none', "key", "text", observes=True),
     "transact_lists": Function(
-        'run ["append", key, value] and ["r", key, None] as one transaction; the steps, with the list in each read',
+        'run steps ["append", key, value] and ["r", key, None] as one transaction; the steps, with a list in each read',
         "payload",
         "lists",
     ),
     "transact_registers": Function(
-        'run ["w", key, value] and ["r", key, None] as one transaction; the steps, with the value in each read',
+        'run steps ["w", key, value] and ["r", key, None] as one transaction; the steps, with a value in each read',
         "payload",
         "registers",
     ),
     "transfer": Function(
-        "move an amount from one account to another; whether the source had enough",
+        "move an amount from one account to another; False if the source has too little",
         "fields",
         "whether",
         refusal="not enough",
     ),
-    "open_account": Function("make an account that holds this balance; it may come twice", "fields"),
-    "balances": Function("account -> balance, of all accounts at one moment", "nothing", "balances", observes=True),
-    "acquire": Function("take a lock; whether it was free", "key", "whether", refusal="not free"),
-    "release": Function("give a lock back", "key"),
+    "open_account": Function("create an account with this balance; may be called twice", "fields"),
+    "balances": Function(
+        "account -> balance, of all accounts in one atomic read", "nothing", "balances", observes=True
+    ),
+    "acquire": Function("acquire a lock; True if it was free", "key", "whether", refusal="not free"),
+    "release": Function("release a lock", "key"),
     "acquire_token": Function(
-        "take a lock; its fencing token, a number that only grows, or None if it was not free",
+        "acquire a lock; its fencing token (a number that only grows), or None if it was not free",
         "key",
         "token",
         refusal="not free",
     ),
     "acquire_lease": Function(
-        "take a lock with a lease; for how many milliseconds it is certainly valid, by the word of the server, or None "
-        "if it was not free",
+        "acquire a lock with a lease; the milliseconds for which the server guarantees the lease, or None if it was "
+        "not free",
         "key",
         "token",
         refusal="not free",
     ),
     "fenced_write": Function(
-        "write with a fencing token to what the lock guards; False if a greater token wrote before",
+        "write to the guarded resource with a fencing token; False if a write had a greater token",
         "key value",
         "whether",
         refusal="fenced",
     ),
     "write_shown": Function(
-        "set a register to a value; the position that the system shows for it, None if none", "key value", "offset"
+        "set a register to a value; the position that the system reports for the write, None if none",
+        "key value",
+        "offset",
     ),
     "read_shown": Function(
-        "the value of a register, None where it holds nothing, and the position of the state it was read from",
+        "the value of a register, None if it has none, and the position of the state that was read",
         "key",
         "anything",
         observes=True,
     ),
     "digest": Function(
-        "a position, and a digest of all that this very server held there", "nothing", "anything", observes=True
+        "a position, and a digest of this server's whole state at this position", "nothing", "anything", observes=True
     ),
-    "generate": Function("an id that was never given before", "key", "number"),
+    "generate": Function("an id that was never returned before", "key", "number"),
 }
 
 

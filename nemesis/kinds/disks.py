@@ -131,7 +131,7 @@ async def _look_at_disk(cluster: Cluster, node: str, fault: Fault) -> Mapping[st
 
 DISK_ERRORS = kind.Kind(
     name="disk",
-    summary="disks return errors, are full, or take long to fsync",
+    summary="disks return errors, are full, or fsync slowly",
     targets=_DISK_TARGETS,
     deck=kind.Deck(
         opening=(
@@ -272,7 +272,7 @@ _LOST: Mapping[str, kind.Range] = {
 
 POWER = kind.Kind(
     name="power",
-    summary="servers lose their power: they die, and their disks keep only what was fsynced",
+    summary="servers lose their power: their processes die, and their disks keep only data that was fsynced",
     targets={name: replace(target, at_fsync=AT_FSYNC in name) for name, (_, target) in _LOSSES.items()},
     deck=kind.Deck(
         opening=(
@@ -377,7 +377,7 @@ async def _look_at_damage(cluster: Cluster, node: str, fault: Fault) -> Mapping[
 
 DAMAGE = kind.Kind(
     name="damage",
-    summary="servers go down, a file of theirs is damaged, and they are started again",
+    summary="servers are killed, one of their files is corrupted, and they are restarted",
     targets=_DAMAGE_TARGETS,
     deck=kind.Deck(
         opening=(("one-flip", 5.0), ("leader-flip", 6.0)),

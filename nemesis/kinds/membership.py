@@ -191,7 +191,7 @@ async def _ready(cluster: Cluster) -> str:
 
 KIND = Kind(
     name=NAME,
-    summary="servers are removed from the cluster, and come back as new members",
+    summary="servers are removed from the cluster, and later added as new members",
     targets=TARGETS,
     deck=Deck(opening=(("leader-wiped", 6.0), ("leader", 6.0), ("one-dead", 5.0)), rest=tuple(TARGETS)),
     needs=frozenset({MEMBERS, PROCESSES}),

@@ -323,7 +323,7 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
 
 KIND = Kind(
     name=NAME,
-    summary="packets are lost, repeated, damaged, reordered, delayed or slowed down",
+    summary="packets are lost, duplicated, corrupted, reordered, delayed or rate-limited",
     targets=TARGETS,
     deck=Deck(
         opening=((RIVALS_LATE, 7.0), ("all-late", 6.0), (LEADER_HEARS_LATE, 5.2)),

@@ -177,7 +177,7 @@ async def _kill(cluster: Cluster, node: str, fault: Fault) -> None:
 
 PAUSE = Kind(
     name="pause",
-    summary="server processes stop (SIGSTOP) and go on",
+    summary="server processes are paused (SIGSTOP) and resumed",
     targets={
         **SERVER_TARGETS,
         "clients": Target("the clients of one client node", needs=frozenset({CLIENT_PROCESSES})),
@@ -211,7 +211,7 @@ _KILL_FIGURES = {
 
 KILL = Kind(
     name="kill",
-    summary="server processes die (kill -9) and are started again",
+    summary="server processes are killed (kill -9) and restarted",
     targets={
         **SERVER_TARGETS,
         "leader-at-write": replace(SERVER_TARGETS["leader"], summary="the leader, at the moment of a write"),
@@ -230,7 +230,7 @@ KILL = Kind(
 
 STOP = Kind(
     name="stop",
-    summary="server processes end in order (SIGTERM) and are started again",
+    summary="server processes are shut down in order (SIGTERM) and restarted",
     targets={**SERVER_TARGETS, **EACH_SERVER},
     deck=Deck(
         opening=(("leader", 6.0), ("minority", 5.0), ("leader", LEADER_HOLD_S[0])),

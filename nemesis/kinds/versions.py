@@ -99,7 +99,7 @@ async def _look(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float
 
 KIND = kind.Kind(
     name="version",
-    summary="servers go on in another version of the system, and return to theirs",
+    summary="servers restart in another version of the system, and later in their own version",
     targets=TARGETS,
     deck=kind.Deck(opening=(("one", 7.0), ("leader", 6.0)), rest=tuple(TARGETS)),
     needs=frozenset({VERSIONS, PROCESSES}),
@@ -174,7 +174,7 @@ async def _look_at_upgrade(cluster: Cluster, node: str, fault: Fault) -> Mapping
 _ROLLING = "rolling-upgrade"
 UPGRADE = kind.Kind(
     name="upgrade",
-    summary="one server after another is stopped, and goes on in the next version of the system",
+    summary="one server after another is stopped, and restarts in the next version of the system",
     targets=processes.EACH_SERVER,
     deck=kind.Deck(
         opening=((_ROLLING, _APART_S),),
