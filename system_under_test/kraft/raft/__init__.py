@@ -1,3 +1,1 @@
-"""The consensus core: pure.  It imports nothing of the project except its own messages, performs no I/O, and knows no
-port.
-"""
+"""The consensus core.  It performs no I/O, imports no other package of the project, and does not know the ports."""

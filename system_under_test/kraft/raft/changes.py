@@ -1,25 +1,27 @@
-"""Changes of the voters: one at a time, each a record in the log (KIP-853).
+"""Changes of the voter set: one at a time, each a record in the log (KIP-853).
 
-Sets that differ by one voter have overlapping majorities.  So a change is safe if all replicas that could still act
-under the previous set know that set, and no other.  Three rules keep that:
+Majorities of two sets that differ by one voter overlap.  So a change is safe as long as replicas use only the previous
+set and the new one.  Three rules guarantee this:
 
-* A leader changes nothing before a record of its own epoch has committed.
-* It changes nothing while the last change is not committed.
-* The set counts from the append of its record (`voters.py`).
+* A leader changes the voters only after a record of its own epoch is committed.
+* A leader changes the voters only after the previous change is committed.
+* A replica uses a new set as soon as it appends the record of that set (`voters.py`).
 
-A replica that joins must have caught up: it fetches as an observer until its log reaches the leader's.  Otherwise
-nothing would commit until it has fetched the rest, if the new majority needs it.
+A replica joins only after it has caught up: it fetches as an observer until it reaches the leader's log end.
+Otherwise, if the new majority needed this replica, nothing could commit until it had fetched the missing entries.
 
-A leader that removes itself continues to lead until the majority of the others has committed the removal.  It does not
-count itself then, and resigns afterwards.
+A leader that removes itself leads until a majority of the other voters has committed the removal.  Meanwhile it does
+not count its own log.  Then it resigns.
 
-A replica whose log removes it, but does not say that this is committed, may hold entries that the others lack.  So it
-still campaigns if it hears of no leader (`voter_memory.Voter.may_be_needed`).
+A replica whose log contains its own removal may not know that the removal is committed.  In that case its log may hold
+entries that the others lack.  So the replica still campaigns if it hears of no leader
+(`voter_memory.Voter.may_be_needed`).
 
-Upgrade.  While `kraft.version` is 0, the log names no voters, and those of the configuration are in force.  Each voter
-reports its directory, endpoints and versions to every new leader, which keeps them in memory.  Once all voters have
-done so, the leader can raise the version to 1: it appends the version, and the same voters as a record.  A voter that
-lacks this record trusts only the voters of its configuration.  So no replica is added until every voter holds it.
+Upgrade.  While `kraft.version` is 0, the log names no voters, and the voters of the configuration are in force.  Each
+voter reports its directory, endpoints and versions to every new leader, which keeps the reports in memory.  Once all
+voters have reported, the leader can raise the version to 1: it appends a record of the version and a record of the same
+voters.  A voter that lacks the record of the voters trusts only the voters of its configuration.  So the leader adds no
+replica until every voter holds this record.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ KRAFT_VERSIONS = (0, 1)
 """Levels of `kraft.version` that this software supports."""
 
 CAUGHT_UP_WITHIN_S = 5.0
-"""Maximum seconds since a joining replica has reached the leader's log."""
+"""Maximum seconds since a joining replica last reached the leader's log end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,10 @@ class UpdateVoter:
 
 @dataclass(frozen=True, slots=True)
 class RaiseVersion:
-    """Set `kraft.version`. validates_only: answer whether that is possible, and change nothing."""
+    """A change of `kraft.version`.
+
+    validates_only: True to report whether the version can be set, without setting it
+    """
 
     version: int
     validates_only: bool = False
@@ -93,7 +98,9 @@ def change_voters(voter: Voter, now: float, token: int, change: VoterChange) -> 
 
 
 def settle(voter: Voter, now: float) -> None:
-    """Answer committed changes after each step of a leader, and resign if its own removal is committed."""
+    """Answer the requests whose changes are now committed, and resign if the leader's own removal is committed.  Called
+    after each step of a leader.
+    """
     leader = voter.state
     if not isinstance(leader, Leader) or not voter.history.may_change:
         return
@@ -112,7 +119,7 @@ def settle(voter: Voter, now: float) -> None:
 
 
 def _too_early(voter: Voter, leader: Leader, change: VoterChange) -> tuple[Error, str] | None:
-    """Return the reason why the voters cannot change now, in Kafka's order of checks; None if they can."""
+    """Return the reason why the voters cannot change now, or None if they can.  The checks come in Kafka's order."""
     mark = announced_mark(voter, leader)
     if not decisions.may_change_voters(mark, voter.bugs):
         return Error.REQUEST_TIMED_OUT, "the leader has not committed a record of its epoch yet"
@@ -126,18 +133,18 @@ def _too_early(voter: Voter, leader: Leader, change: VoterChange) -> tuple[Error
 
 
 def _unfit(voter: Voter, leader: Leader, now: float, change: VoterChange) -> tuple[Error, str] | None:
-    """Return the reason why this change of the voters in force is impossible; None if it is possible."""
+    """Return the reason why this change cannot be applied to the voters in force, or None if it can."""
     voters = voter.history.latest
     match change:
         case RaiseVersion(version):
             return _not_raised(voter, leader, version)
         case UpdateVoter(entry) if not voter.history.may_change:
             known = voters.holds(entry.key)
-            return None if known else (Error.VOTER_NOT_FOUND, f"replica {entry.key.id} is no voter with this directory")
+            return None if known else (Error.VOTER_NOT_FOUND, f"no voter has the id {entry.key.id} and this directory")
         case AddVoter() if not _all_hold_the_version(voter, leader):
-            return Error.REQUEST_TIMED_OUT, "not every voter holds the record yet that raised kraft.version"
+            return Error.REQUEST_TIMED_OUT, "not every voter holds the record that raised kraft.version yet"
         case AddVoter(entry) if voters.entry(entry.key.id) is not None:
-            return Error.DUPLICATE_VOTER, f"{entry.key.id} is the id of a voter already"
+            return Error.DUPLICATE_VOTER, f"a voter with the id {entry.key.id} exists already"
         case AddVoter(entry):
             progress = leader.observers.get(entry.key, FollowerProgress())
             if not decisions.may_join(now - progress.caught_up_at, CAUGHT_UP_WITHIN_S, voter.bugs):
@@ -157,7 +164,9 @@ def _is_exactly(voters: VoterSet, key: ReplicaKey) -> bool:
 
 
 def _not_raised(voter: Voter, leader: Leader, version: int) -> tuple[Error, str] | None:
-    """Return the reason why `kraft.version` cannot be set to this level; None if it can, or already is."""
+    """Return the reason why `kraft.version` cannot be set to this level.  None if it can, or if it has this level
+    already.
+    """
     present = int(voter.history.may_change)
     if version == present:
         return None
@@ -166,7 +175,7 @@ def _not_raised(voter: Voter, leader: Leader, version: int) -> tuple[Error, str]
     silent = [peer for peer in voter.others if not _supports(leader.announced.get(peer), version)]
     if silent:
         names = ", ".join(map(str, silent))
-        return Error.INVALID_UPDATE_VERSION, f"not all voters have reported that they support {version}: {names} lack"
+        return Error.INVALID_UPDATE_VERSION, f"voters without reported support for kraft.version {version}: {names}"
     return None
 
 
@@ -179,15 +188,17 @@ def _supports(announced: VoterEntry | None, version: int) -> bool:
 
 
 def _all_hold_the_version(voter: Voter, leader: Leader) -> bool:
-    """Return whether every voter holds the record, which is always so if the configuration says that voters can
-    change.
+    """Return whether every voter holds the record that raised `kraft.version`.  Always True if the configuration makes
+    the voters dynamic.
     """
     raised_at = voter.history.raised_at
     return voter.identity.dynamic or all(leader.followers[peer].end_offset > raised_at for peer in voter.others)
 
 
 def _bodies(voter: Voter, leader: Leader, change: VoterChange) -> list[KRaftVersion | VoterSet]:
-    """Return the bodies that a change appends, the voters last; nothing if it does not change the log."""
+    """Return the bodies of the records that a change appends, the voters last.  The list is empty if the change does
+    not affect the log.
+    """
     voters = voter.history.latest
     match change:
         case AddVoter(entry):

@@ -1,23 +1,25 @@
 """The consensus core: messages, ticks and proposals in; ordered effects out.
 
-Theory of operation.  The core performs no I/O and reads no clock.  Each method takes what happened, changes the voter's
-memory, and returns the effects that must be carried out, in order and completely, before the next call (`effects.py`
-says what each one promises).  `deadline` says when `tick` is needed next; being late is safe, merely slow.
+Theory of operation.  The core performs no I/O and reads no clock.  Each method handles one event: it changes the
+voter's memory and returns effects.  The caller must carry out all of these effects, in order, before the next call
+(`effects.py` states what each effect guarantees).  `deadline` is the time at which `tick` is needed next.  A late tick
+is safe, but slow.
 
 Obligations of the caller besides the effects:
 
 * `on_flushed` is called once for every `BeginFlush`.
-* `on_response` is called exactly once for every `Send`: with the response, or with None when it timed out or the
-  connection broke.  After a time-out the connection is closed: a late answer must never be taken for the next one.
-* On one connection a peer's requests arrive in the order sent, and a peer sends its next Fetch only when it has the
-  answer to the last one.  Reads are proved by this (`states.py`).
-* A connection's number is never used again; `on_disconnect` reports its end.
+* `on_response` is called exactly once for every `Send`: with the response, or with None if the request timed out or the
+  connection broke.  After a time-out the caller closes the connection, so that a late response is never taken for the
+  response to the next request.
+* On one connection, a peer's requests are delivered in the order in which the peer sent them, and the peer sends its
+  next Fetch only after it has received the answer to its last Fetch.  The proof of reads depends on this (`states.py`).
+* The number of a connection is never reused.  `on_disconnect` reports that a connection has ended.
 
-A `Fatal` effect is the last one ever: every later call returns nothing.
+`Fatal` is the last effect of a core: every later call returns no effects.
 
-The modules, from the inside: `voters` (sets of voters, majorities), `decisions` (on which safety depends), `states`
-(transitions, reads), `valid_messages`, `voter_memory` (and its methods), `election`, `leadership`, `changes` (of the
-voters), `replication`, and this dispatcher.
+The modules, the innermost first: `voters` (sets of voters, majorities), `decisions` (rules on which safety depends),
+`states` (transitions, reads), `valid_messages`, `voter_memory` (a voter's memory and its methods), `election`,
+`leadership`, `changes` (of the voters), `replication`, and this dispatcher.
 """
 
 from __future__ import annotations
@@ -34,22 +36,22 @@ from system_under_test.kraft.raft.voter_memory import Halt, Voter
 
 
 class Core(Voter):
-    """One replica of a KRaft quorum: a voter or an observer.  Its callers look at its memory, and change nothing there
-    except `seeks_office`.
+    """One replica of a KRaft quorum: a voter or an observer.  Callers may read its attributes, but may set only
+    `seeks_office`.
 
-    Raises RuntimeError if a call finds the log otherwise than the effects of the earlier calls would have left it.
+    Raises RuntimeError if the log does not end where the effects of the earlier calls leave it.
     """
 
     def start(self, now: float) -> list[CoreEffect]:
-        """Called once, first."""
+        """Start the core.  This is the first call, and it happens once."""
         return self._step(now, partial(_start, self, now))
 
     def tick(self, now: float) -> list[CoreEffect]:
         return self._step(now, partial(_tick, self, now))
 
     def on_request(self, now: float, token: int, connection: int, request: messages.RaftRequest) -> list[CoreEffect]:
-        """Handle a request, answered by Reply(token, ...), in this list or, for a Fetch that waits for records, in a
-        later one.
+        """Handle a request.  The answer is an effect Reply with the same token.  A Fetch that waits for records is
+        answered by a later call, any other request by this call.
         """
         return self._step(now, partial(_on_request, self, now, token, connection, request))
 
@@ -59,31 +61,36 @@ class Core(Voter):
     def on_response(
         self, now: float, peer: int, request: messages.RaftRequest, response: messages.RaftResponse | None
     ) -> list[CoreEffect]:
-        """Handle a response; None: no answer will come."""
+        """Handle a response; None if no response will come."""
         return self._step(now, partial(_on_response, self, now, peer, request, response))
 
     def on_flushed(self, now: float, log_end_offset: int) -> list[CoreEffect]:
-        """Handle the end of a BeginFlush. log_end_offset: end of the log when it began, regardless of later truncations
-        and appends.
+        """Handle the end of a flush that `BeginFlush` started.
+
+        log_end_offset: log end offset when the flush began, regardless of later truncations and appends
         """
         return self._step(now, partial(_on_flushed, self, now, log_end_offset))
 
     def propose(
         self, now: float, token: int, bodies: Sequence[tuple[Hashable, int]], expected_epoch: int | None = None
     ) -> list[CoreEffect]:
-        """Append one batch per (body, record count), all or none; Accepted before the Append, or Refused."""
+        """Append one batch per (body, record count), all or none.  The effects contain Accepted before the Append, or
+        NotAccepted.
+        """
         if not bodies or any(count < 1 for _, count in bodies):
             raise ValueError("a proposal needs at least one batch, and every batch at least one record")
         return self._step(now, partial(leadership.propose, self, now, token, bodies, expected_epoch))
 
     def read(self, now: float, token: int) -> list[CoreEffect]:
-        """Return ReadReady or Refused, now or later; it may never come while no majority answers and the leader
-        leads.
+        """Request a linearizable read.  ReadReady or NotAccepted follows, in this call or a later one.  Neither follows
+        while the voter leads but no majority answers.
         """
         return self._step(now, partial(leadership.read, self, token))
 
     def change_voters(self, now: float, token: int, change: VoterChange) -> list[CoreEffect]:
-        """Return VotersChangeDone, now if it is refused, else once it is committed or this voter ceases to lead."""
+        """Request a change of the voters.  VotersChangeDone follows: in this call if the change is refused, otherwise
+        once the change is committed or this voter ceases to lead.
+        """
         return self._step(now, partial(changes.change_voters, self, now, token, change))
 
     def shutdown(self, now: float) -> list[CoreEffect]:
@@ -118,14 +125,16 @@ class Core(Voter):
 
 
 def _start(voter: Voter, now: float) -> None:
-    """Load the state of the files; log entries found by recovery count only once they are flushed."""
+    """Enter the state that the files record.  Flush the log first, because the entries that recovery found may not be
+    durable.
+    """
     file = voter.persisted
     if voter.end_epoch > file.epoch:  # quorum-state was lost: nothing is known of this epoch, including our vote
         file = messages.QuorumState(voter.end_epoch)
         voter.persist(file)
     voter.flush()
     deadline = voter.election_timeout(now)
-    if file.leader_id == voter.me:  # its offsets may already have been assigned: never lead this epoch again
+    if file.leader_id == voter.me:  # it may have assigned offsets in this epoch: never lead the epoch again
         voter.state = states.Resigned(file.epoch, deadline, (), set(voter.others))
     elif file.leader_id is not None:
         voter.state = states.Follower(file.epoch, file.leader_id, voter.fetch_timeout(now))
@@ -158,11 +167,11 @@ def _shutdown(voter: Voter, now: float) -> None:
 
 
 def _timer(voter: Voter) -> float:
-    """Return the time of the state's next action; times of messages are in `_send_wanted`."""
+    """Return the time of the state's next action.  `_send_wanted` returns the time of the next message."""
     match voter.state:
         case states.Leader() as leader:
             first = min(leader.news_at, leader.mark_at, leader.quorum_deadline)
-            for waiting in leader.parked:  # checked after every event: a comparison takes a third of the time of min()
+            for waiting in leader.parked:  # runs after every event: a comparison takes a third of the time of min()
                 if waiting.deadline < first:
                     first = waiting.deadline
             return first
@@ -210,7 +219,7 @@ def _on_flushed(voter: Voter, now: float, log_end_offset: int) -> None:
 
 def _on_request(voter: Voter, now: float, token: int, connection: int, request: messages.RaftRequest) -> None:
     if request.cluster_id != voter.identity.cluster_id:
-        # Another cluster must not learn this epoch, which must not enter its own.
+        # A voter of another cluster must not learn this epoch: it could adopt the epoch.
         voter.reply(token, messages.empty_answer(request, messages.Error.INCONSISTENT_CLUSTER_ID, None, 0))
         return
     error = valid_messages.request_error(voter.trusted, request)
@@ -262,7 +271,9 @@ def _on_response(
 
 
 def _lacks_pre_vote(request: messages.RaftRequest, response: messages.RaftResponse) -> bool:
-    """Handle a voter without pre-votes: skip them (KIP-996, compatibility)."""
+    """Return whether the peer does not support pre-votes.  The candidate then skips the pre-vote (KIP-996,
+    compatibility).
+    """
     return (
         isinstance(request, messages.VoteRequest)
         and request.pre_vote
@@ -273,7 +284,9 @@ def _lacks_pre_vote(request: messages.RaftRequest, response: messages.RaftRespon
 def _is_usable(
     voter: Voter, now: float, peer: int, request: messages.RaftRequest, response: messages.RaftResponse
 ) -> bool:
-    """Verify the conditions on every response, in this order; afterwards it belongs to this epoch and has no error."""
+    """Return whether a response answers a request of the current epoch, without an error.  First adopt the epoch and
+    the leader that the response names.
+    """
     if response.leader_epoch < voter.epoch or response.error == messages.Error.UNKNOWN_LEADER_EPOCH:
         voter.back_off(peer, now)  # the peer lags behind
         return False
@@ -291,15 +304,15 @@ def _is_usable(
 
 
 _OF_A_SNAPSHOT = frozenset({messages.Error.SNAPSHOT_NOT_FOUND, messages.Error.POSITION_OUT_OF_RANGE})
-"""Errors that concern the request, and not the quorum."""
+"""Errors about one requested snapshot: the download handles them."""
 
 
 # Sending
 
 
 def _send_wanted(voter: Voter, now: float) -> float:
-    """Send all due messages; return the time of the next one.  At most one request of a kind to a peer is in flight.
-    This is done after every event.
+    """Send all due messages, and return the time at which the next message is due.  At most one request of each kind is
+    in flight to a peer.  Called after every event.
     """
     if voter.named_leaders and _may_fetch(voter):
         for peer, epoch in voter.named_leaders.items():
@@ -321,7 +334,7 @@ def _send_wanted(voter: Voter, now: float) -> float:
 
 
 def _peers_to_ask(voter: Voter, kind: type[messages.RaftRequest] | None) -> Iterable[int]:
-    """Return the peers to which this state, other than a leader's, has to send."""
+    """Return the peers to which this voter sends requests in its state.  Leaders are handled elsewhere."""
     match voter.state:
         case states.Follower(leader_id=leader_id):
             return (leader_id,) if kind is not messages.FetchRequest or _may_fetch(voter) else ()
@@ -338,7 +351,7 @@ def _may_fetch(voter: Voter) -> bool:
 
 
 def _kind(voter: Voter) -> type[messages.RaftRequest] | None:
-    """Return the kind of message that this state, other than a leader's, sends to its peers."""
+    """Return the kind of request that this voter sends to its peers in its state.  Leaders are handled elsewhere."""
     if isinstance(voter.state, states.Follower) and voter.state.download is not None:
         return messages.FetchSnapshotRequest
     return _KIND[voter.role]

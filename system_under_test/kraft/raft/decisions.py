@@ -1,7 +1,7 @@
-"""The decisions on which safety depends, each a pure function with one planted bug.
+"""The rules on which safety depends: pure functions, each with one planted bug.
 
-A planted bug is a name in `Identity.bugs`.  It changes the outcome of one function of this file and nothing else: no
-message, no timer, no draw of random numbers.  So a run with the bug and a run without it differ by the decision alone.
+A planted bug is a name in `Identity.bugs`.  It changes the result of one function of this file and nothing else: no
+message, no timer, no random number.  So a run with the bug and a run without it differ only by this result.
 """
 
 from __future__ import annotations
@@ -101,38 +101,45 @@ def grants_vote(
 ) -> bool:
     """Return whether a voter in `role` grants a vote of its own epoch (KIP-595; pre-votes: KIP-996).
 
-    up_to_date: the candidate's (last epoch, log end) is at least mine.  has_fetched: a follower whose leader has
-    answered.  A pre-vote does not bind the voter.  Only whether an election would be useful counts for it; a
-    standard vote is given once per epoch.
+    up_to_date: True if the candidate's (last epoch, log end) is at least the voter's
+    voted: the candidate for which this voter has voted in this epoch, or None
+    has_fetched: True for a follower whose leader has answered a fetch
+
+    A pre-vote does not bind the voter: the voter only estimates whether an election would be useful.  A standard vote
+    is given to one candidate per epoch.
     """
     if pre_vote:
         if role == Role.LEADER or (role == Role.FOLLOWER and has_fetched):
             return False
         return up_to_date
     if role not in (Role.UNATTACHED, Role.PROSPECTIVE):
-        return False  # it leads, follows, has resigned, or has voted for itself
+        return False  # this voter leads, follows, has resigned, or has voted for itself
     if voted is not None and DOUBLE_VOTE not in bugs:
         return same_key(voted, candidate)
     return up_to_date and not leader_known
 
 
 def may_join(caught_up_s_ago: float, within_s: float, bugs: Collection[str] = ()) -> bool:
-    """Return whether a replica becomes a voter: once its log has reached the leader's, at most within_s ago (KIP-853).
+    """Return whether a replica may become a voter: its log reached the leader's log end at most `within_s` ago
+    (KIP-853).
 
-    Until it has fetched the rest, every majority might need it, and nothing would commit.
+    If it joined earlier, a majority might need it, and nothing could commit until it had caught up.
     """
     return caught_up_s_ago <= within_s or JOINS_WITHOUT_CATCHING_UP in bugs
 
 
 def id_of_new_disk(drawn: UUID, replaced: UUID | None, bugs: Collection[str] = ()) -> UUID:
-    """Return the directory id of an empty disk: a new one, because the disk has lost votes and log (KIP-853).
+    """Return the directory id of an empty disk: a new id, because the votes and the log of the previous disk are lost
+    (KIP-853).
 
-    replaced: the id of the disk before it, if it had one."""
+    drawn: a new random id
+    replaced: the id of the previous disk, or None
+    """
     return replaced if WIPED_DISK_KEEPS_ID in bugs and replaced is not None else drawn
 
 
 def wins(granted: Collection[int], voters: Sequence[int], me: int, bugs: Collection[str] = ()) -> bool:
-    """Return whether these votes, `me`'s own among them, elect.
+    """Return whether these votes, including the vote of candidate `me` for itself, elect the candidate.
 
     The vote of a candidate that is no voter does not count.
     """
@@ -144,37 +151,41 @@ def wins(granted: Collection[int], voters: Sequence[int], me: int, bugs: Collect
 def must_flush_before_campaign(bugs: Collection[str] = ()) -> bool:
     """Return whether a candidate makes its log durable before it asks for votes.
 
-    Voters compare their logs with the reported end.  After a power loss the log may end earlier, and the same votes
-    would elect it again in this epoch, because a voter repeats its vote without another comparison.
+    Voters compare their logs with the log end that the candidate reports.  After a power loss the candidate's log may
+    be shorter, and the same votes would still elect it in this epoch, because a voter repeats its vote without another
+    comparison.
     """
     return CAMPAIGNS_UNFLUSHED not in bugs
 
 
 def own_end_that_counts(flushed_end: int, end_offset: int, bugs: Collection[str] = ()) -> int:
-    """Return the part of its own log that a leader counts for the high watermark: the durable part (KAFKA-10533)."""
+    """Return the own log end that a leader counts for the high watermark: the end of the durable part (KAFKA-10533)."""
     return end_offset if COUNTS_UNFLUSHED_SELF in bugs else flushed_end
 
 
 def may_acknowledge(flushed_end: int, end_offset: int, bugs: Collection[str] = ()) -> bool:
-    """Return whether a follower may report its log end to a leader, as every Fetch does: once all of it is durable
+    """Return whether a follower may send a Fetch, which acknowledges its log end: only if its whole log is durable
     (KAFKA-17332).
     """
     return flushed_end >= end_offset or FETCH_ACKS_UNFLUSHED in bugs
 
 
 def end_made_durable(end_at_begin: int, kept: int, bugs: Collection[str] = ()) -> int:
-    """Return the end up to which a completed flush has made the log durable.
+    """Return the offset below which a completed flush has made the log durable.
 
-    end_at_begin: end of the log when the flush began. kept: the minimum end of the log since then.  Truncated entries
-    are gone, and the flush does not cover entries appended in their place.
+    end_at_begin: log end offset when the flush began
+    kept: minimum log end offset since the flush began, because the flush covers no entry that was appended after a
+        truncation
     """
     return end_at_begin if FLUSH_OF_CUT_TAIL in bugs else min(end_at_begin, kept)
 
 
 def committed_end(own_flushed_end: int | None, other_ends: Sequence[int], bugs: Collection[str] = ()) -> int:
-    """Return the offset up to which a majority holds the leader's log.  The epoch rule decides whether to publish it.
+    """Return the offset up to which a majority holds the leader's log.  The epoch rule (`leadership.commit`) decides
+    whether this offset becomes the high watermark.
 
-    own_flushed_end: None for a leader that is no voter any more."""
+    own_flushed_end: None for a leader that is no longer a voter
+    """
     if own_flushed_end is None:
         return held_by_majority(other_ends)
     if MINORITY_COMMIT in bugs:
@@ -183,46 +194,52 @@ def committed_end(own_flushed_end: int | None, other_ends: Sequence[int], bugs: 
 
 
 def leader_counts_itself(*, is_voter: bool, bugs: Collection[str] = ()) -> bool:
-    """Return whether the leader's own log counts for the high watermark: not while it leads on after its removal
-    (KAFKA-16530)."""
+    """Return whether the leader's own log counts for the high watermark.  It does not count while a removed leader
+    waits for the commit of its removal (KAFKA-16530).
+    """
     return is_voter or REMOVED_LEADER_COUNTS_ITSELF in bugs
 
 
 def voters_in_force(history: VoterHistory, high_watermark: int | None, bugs: Collection[str] = ()) -> VoterSet:
-    """Return the voters that a replica counts: those that its log names last, committed or not (KIP-853)."""
+    """Return the voters in force for a replica: the last set that its log names, committed or not (KIP-853)."""
     if VOTERS_AT_COMMIT in bugs:
         return history.before(high_watermark or 0)[1]
     return history.latest
 
 
 def takes_voters_back(bugs: Collection[str] = ()) -> bool:
-    """Return whether a truncation restores the previous voters if it removes their record, which another leader's log
-    never contained.
+    """Return whether a truncation that removes a record of voters restores the previous voters.  It must, because the
+    new leader's log does not contain the removed record.
     """
     return VOTERS_NOT_TRUNCATED not in bugs
 
 
 def may_change_voters(mark: int | None, bugs: Collection[str] = ()) -> bool:
-    """Return whether a leader with this high watermark, None before a record of its epoch has committed, may change
-    voters.
+    """Return whether a leader may change the voters: only after a record of its epoch is committed.
 
-    Not before: an older leader may have appended another change of the same voters, and the two may go to majorities
-    that do not overlap (Ongaro's erratum of 2015)."""
+    mark: the leader's high watermark; None before a record of its epoch is committed
+
+    An earlier leader may have appended another change of the same voters.  Without this rule the two changes could be
+    committed by majorities that do not overlap (Ongaro's erratum of 2015).
+    """
     return mark is not None or CHANGE_BEFORE_EPOCH_COMMITS in bugs
 
 
 def may_change_again(last_change_offset: int, mark: int | None, bugs: Collection[str] = ()) -> bool:
     """Return whether the voters may change once more: only if the last change is committed.
 
-    Else two changes would be on their way, and majorities of the sets before and after them need not overlap."""
+    Otherwise two changes would be uncommitted at once, and a majority of the set before them need not overlap a
+    majority of the set after them.
+    """
     return (mark is not None and last_change_offset < mark) or TWO_CHANGES_AT_ONCE in bugs
 
 
 def snapshot_instead(log: messages.LogView, request: messages.FetchRequest) -> messages.SnapshotId | None:
-    """Return the snapshot that a follower must fetch because our log cannot continue its log; None if it can.
+    """Return the snapshot that a follower must fetch because our log cannot continue the follower's log; None if our
+    log can.
 
-    The log begins after a snapshot, and contains no offset and no epoch before it.  An empty follower gets the newest
-    snapshot even if our log goes back to 0: that is the shorter way (KAFKA-15078).
+    Our log begins after a snapshot, and contains no earlier offset or epoch.  A follower with an empty log gets the
+    newest snapshot even if our log begins at 0, because a snapshot is faster to fetch (KAFKA-15078).
     """
     if request.fetch_offset == 0:
         return log.snapshot
@@ -232,18 +249,19 @@ def snapshot_instead(log: messages.LogView, request: messages.FetchRequest) -> m
 
 
 def counts_for_commit(*, is_voter: bool, bugs: Collection[str] = ()) -> bool:
-    """Return whether the log end of a replica that fetches counts for the high watermark: only a voter's does."""
+    """Return whether the log end of a fetching replica counts for the high watermark.  Only a voter's log end does."""
     return is_voter or OBSERVER_COUNTS in bugs
 
 
 def divergence(
     log: messages.LogView, request: messages.FetchRequest, bugs: Collection[str] = ()
 ) -> messages.EpochEnd | None:
-    """Return the point at which a fetching log diverges from ours, or None if it is a prefix of ours.
+    """Return the point at which the follower's log diverges from ours, or None if the follower's log is a prefix of
+    ours.
 
-    A log is determined by the epoch and the offset of its end, for a leader writes each offset of its epoch once
-    (log matching).  So the follower's log is a prefix of ours exactly if we have its last epoch and that epoch ends
-    here no earlier than there.
+    The epoch and the offset of its end identify a log, because a leader writes each offset of its epoch only once (log
+    matching).  So the follower's log is a prefix of ours if and only if our log contains the follower's last epoch, and
+    this epoch ends in our log at or after the follower's log end.
     """
     if DIVERGENCE_BY_OFFSET in bugs:
         too_long = request.fetch_offset > log.end_offset
@@ -262,39 +280,39 @@ def must_confirm(bugs: Collection[str] = ()) -> bool:
 def must_confirm_no_op(bugs: Collection[str] = ()) -> bool:
     """Return whether a leader has to prove that it still leads before it acknowledges a write that needs no record.
 
-    A write with records proves it by being committed.  A write without records depends on the leader's image, as a read
+    For a write with records, the commit is the proof.  A write without records depends on the leader's state, as a read
     does.
     """
     return NO_OP_UNCONFIRMED not in bugs
 
 
 def must_check_batches(bugs: Collection[str] = ()) -> bool:
-    """Return whether a batch that comes from a disk or from a peer is checked against its CRC (KAFKA-14104)."""
+    """Return whether a batch from a disk or a peer is verified against its CRC (KAFKA-14104)."""
     return ACCEPTS_CORRUPT_BATCH not in bugs
 
 
 def must_fsync(bugs: Collection[str] = ()) -> bool:
-    """Return whether the log is fsynced before anything counts as durable (KAFKA-10533)."""
+    """Return whether the log is fsynced before its entries count as durable (KAFKA-10533)."""
     return NO_FSYNC not in bugs
 
 
 def must_stop_on(disk_error: int | None, bugs: Collection[str] = ()) -> bool:
-    """Return whether a node must stop because an append failed with this errno.  It must after any error."""
+    """Return whether a node must stop after an append failed with this errno.  It must stop after any error."""
     return not (disk_error == errno.ENOSPC and FORGETS_ON_FULL_DISK in bugs)
 
 
 def durable_state(state: messages.QuorumState, bugs: Collection[str] = ()) -> messages.QuorumState:
-    """Return the part of `state` that quorum-state must hold before a voter acts on it: all of it (Raft, figure 2:
-    persistent state).
+    """Return the part of `state` that the quorum-state file must contain before a voter acts on it: all of it (Raft,
+    figure 2: persistent state).
     """
     return replace(state, voted=None) if VOTE_NOT_PERSISTED in bugs else state
 
 
 def end_kept_by_new_follower(end_offset: int, high_watermark: int | None, bugs: Collection[str] = ()) -> int:
-    """Return the offset up to which a voter keeps its log when it begins to follow a leader: all of it.
+    """Return the offset up to which a voter keeps its log when it begins to follow a leader: its log end.
 
-    Only the leader knows where the logs differ.  The voter's own high watermark lags behind the committed end
-    (KIP-101).
+    Only the leader's answer shows where the two logs diverge.  The voter's own high watermark may lag behind entries
+    that are committed (KIP-101).
     """
     if TRUNCATES_TO_HIGH_WATERMARK in bugs and high_watermark is not None:
         return min(end_offset, high_watermark)
@@ -302,33 +320,36 @@ def end_kept_by_new_follower(end_offset: int, high_watermark: int | None, bugs: 
 
 
 def keeps_lease(bugs: Collection[str] = ()) -> bool:
-    """Return whether a leader records how long the others will not campaign: only if it may answer reads by that."""
+    """Return whether a leader keeps a lease, during which no other voter campaigns.  It does only if the lease may
+    answer reads.
+    """
     return LEASE_BY_WALL_CLOCK in bugs
 
 
 def may_answer_by_lease(lease_end_ms: int, wall_ms: int, bugs: Collection[str] = ()) -> bool:
-    """Return whether a leader may answer a read at once, because no other voter can have been elected before
-    lease_end_ms.
+    """Return whether a leader may answer a read without confirmation because its lease has not expired.
 
-    Never, because that depends on clocks, and a wall clock may even be set.
+    It never may, because a lease depends on clocks, and a wall clock can even be set.
+
+    lease_end_ms: time on the wall clock before which no other voter can be elected
     """
     return keeps_lease(bugs) and wall_ms < lease_end_ms
 
 
 def resigns_without_majority(bugs: Collection[str] = ()) -> bool:
-    """Return whether a leader resigns once no majority has fetched for a while (KIP-595, check quorum)."""
+    """Return whether a leader resigns if no majority has fetched from it for a while (KIP-595, check quorum)."""
     return not keeps_lease(bugs)
 
 
 def is_answered(end_offset: int, applied_offset: int, bugs: Collection[str] = ()) -> bool:
-    """Return whether a write is acknowledged whose last record precedes `end_offset`: once it is committed and applied.
-    Before that a successor may still overwrite it.
+    """Return whether a write whose records end at `end_offset` is acknowledged: once the records are committed and
+    applied.  Until then a later leader may still overwrite them.
     """
     return end_offset <= applied_offset or ACKS_BEFORE_COMMIT in bugs
 
 
 def drops_what_it_decided(bugs: Collection[str] = ()) -> bool:
-    """Return whether a node that ceases to lead discards the state on which it decided, because parts of it may never
+    """Return whether a node that ceases to lead discards its speculative state, because parts of this state may never
     commit.
     """
     return RENOUNCE_KEEPS_SPECULATIVE not in bugs
@@ -346,27 +367,32 @@ def snapshot_entries(entries: Iterable[T], bugs: Collection[str] = ()) -> Iterat
 
 
 def may_snapshot_uncommitted(bugs: Collection[str] = ()) -> bool:
-    """Return whether a snapshot may contain uncommitted entries.  Never, because it cannot be truncated (KIP-630)."""
+    """Return whether a snapshot may contain uncommitted entries.  It never may, because a snapshot cannot be truncated
+    (KIP-630).
+    """
     return SNAPSHOT_OF_UNCOMMITTED in bugs
 
 
 def snapshot_end(end_offset: int, bugs: Collection[str] = ()) -> int:
-    """Return the offset that names a snapshot of everything below `end_offset`: the first one that it does not contain
-    (KAFKA-14618).
+    """Return the offset that names a snapshot of everything below `end_offset`: the first offset that the snapshot does
+    not contain (KAFKA-14618).
     """
     return end_offset - (SNAPSHOT_ID_INCLUSIVE in bugs)
 
 
 def must_fsync_snapshot(bugs: Collection[str] = ()) -> bool:
-    """Return whether the bytes of a snapshot must be durable before it gets the name of a complete one."""
+    """Return whether the bytes of a snapshot must be durable before its file gets the name of a complete snapshot."""
     return RENAME_BEFORE_FSYNC not in bugs
 
 
 def next_log_start(
     snapshots: Sequence[messages.SnapshotId], high_watermark: int, bugs: Collection[str] = ()
 ) -> messages.NewStart | None:
-    """Return the possible start of a log that grows too large: the end of the second newest of its snapshots, and never
-    later, because entries before the start exist nowhere else (KAFKA-14238).  None: its current start.
+    """Return the new start of a log that has grown too large: the end of its second newest snapshot.  None keeps the
+    current start.
+
+    The start never passes the end of a snapshot, because entries before the start exist only in snapshots
+    (KAFKA-14238).
     """
     if CLEANS_PAST_SNAPSHOT in bugs:
         return messages.NewStart(snapshots[-1], high_watermark) if snapshots else None
@@ -374,14 +400,15 @@ def next_log_start(
 
 
 def keeps_state_under_snapshot(bugs: Collection[str] = ()) -> bool:
-    """Return whether a node that loads a snapshot keeps the entries it had.
+    """Return whether a node that loads a snapshot keeps its previous entries.
 
-    No: entries that the snapshot lacks were removed.
+    It must not, because entries that the snapshot lacks were removed.
     """
     return APPLIES_DELTA_AFTER_SNAPSHOT in bugs
 
 
 def same_key(wanted: messages.ReplicaKey, actual: messages.ReplicaKey) -> bool:
-    """Return whether `actual` is the replica that `wanted` names; one without a directory names every directory
-    (KIP-853)."""
+    """Return whether `actual` is the replica that `wanted` names.  A key without a directory matches any directory
+    (KIP-853).
+    """
     return wanted.id == actual.id and wanted.directory in (None, actual.directory)

@@ -1,19 +1,20 @@
 """Effects that the core requests, in order.
 
-The order is the contract.  The executor carries effects out one after another, and finishes each before the next.  A
-crash may fall between any two of them.  The executor writes the trace row of an effect directly after carrying it out,
-and so before any message that depends on it.
+The order is the contract.  The executor carries out one effect after another, and finishes each before the next.  A
+node may crash between any two of them.  The executor writes the trace row of an effect directly after it has carried
+the effect out.  So the row precedes every message that depends on the effect.
 
-    effect                         when it returns                   what may not come before
-    Persist, Flush                 durable                           every later effect of the list
-    Truncate, InstallSnapshot      changed, and the change durable   every later effect of the list
-    Append, WriteSnapshot          readable, not durable             every later effect of the list
-    BeginFlush                     begun; `Core.on_flushed` ends it  the leader's own log end in a high watermark,
-                                                                     and a follower's next Fetch, which acknowledges
+    effect                         on return                        what must wait for it
+    Persist, Flush                 durable                          every later effect of the list
+    Truncate, InstallSnapshot      changed, and the change durable  every later effect of the list
+    Append, WriteSnapshot          readable, not durable            every later effect of the list
+    BeginFlush                     begun, not finished              until `Core.on_flushed`: the leader's own log end in
+                                                                    a high watermark, and a follower's next Fetch, which
+                                                                    acknowledges its log end
 
-So an fsync of the log delays only what must wait for it.  A leader answers fetches with batches that are not durable on
-its own disk yet, and commits them by the disks of the others.  Entries appended during a flush wait for the next one,
-and share it.
+So an fsync of the log delays nothing else.  A leader answers fetches with batches that are not durable on its own disk
+yet, and can commit them once they are durable on a majority of the other voters' disks.  Entries that are appended
+during a flush share the next flush.
 """
 
 from __future__ import annotations
@@ -24,18 +25,21 @@ from system_under_test.kraft.raft.messages import Batch, Error, QuorumState, Raf
 from system_under_test.kraft.raft.voters import VoterSet
 
 Token = int
-"""Names a request that waits for an answer; chosen by the caller."""
+"""Identifier of a request that waits for an answer.  The caller chooses it."""
 
 
 class CoreEffect:
-    """An order of the core to its caller."""
+    """An instruction of the core to its caller."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Persist(CoreEffect):
-    """Write quorum-state, durable on return. voted_now: this write grants a (standard) vote."""
+    """Write quorum-state; durable on return.
+
+    voted_now: True if this write grants a (standard) vote
+    """
 
     state: QuorumState
     voted_now: bool = False
@@ -48,26 +52,28 @@ class Append(CoreEffect):
 
 @dataclass(frozen=True, slots=True)
 class BeginFlush(CoreEffect):
-    """Make everything appended so far durable, concurrently with later effects.  One at a time: `Core.on_flushed` is
-    called when it is done, with the current end of the log.
+    """Begin to make all appended entries durable, concurrently with later effects.
+
+    At most one flush is in progress.  When it is done, the caller passes the log end offset at its beginning to
+    `Core.on_flushed`.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Flush(CoreEffect):
-    """Everything appended so far is durable on return."""
+    """Make all appended entries durable before the next effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate(CoreEffect):
-    """Remove everything from end_offset on."""
+    """Remove all entries from `end_offset` on."""
 
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSnapshot(CoreEffect):
-    """Write bytes of a snapshot that is being fetched; position 0 starts it over.  Not durable."""
+    """Write bytes of a snapshot that is being fetched, not durably.  Position 0 discards all earlier bytes."""
 
     snapshot: SnapshotId
     position: int
@@ -78,7 +84,8 @@ class WriteSnapshot(CoreEffect):
 class InstallSnapshot(CoreEffect):
     """Install a snapshot whose bytes are all written: make it durable, let the log begin after it, and load its state.
 
-    The log is empty then, and ends where the snapshot ends."""
+    Afterwards the log is empty and ends where the snapshot ends.
+    """
 
     snapshot: SnapshotId
 
@@ -97,12 +104,12 @@ class Reply(CoreEffect):
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged(CoreEffect):
-    """role: unattached|prospective|candidate|leader|follower|resigned."""
+    """role: a value of `states.Role`"""
 
     role: str
     epoch: int
     leader_id: int | None
-    epoch_start_offset: int | None = None  # of a leader
+    epoch_start_offset: int | None = None  # for a leader only
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,9 @@ class HighWatermark(CoreEffect):
 
 @dataclass(frozen=True, slots=True)
 class Accepted(CoreEffect):
-    """A proposal will be committed or lost with its offsets: first .. end - 1, of `epoch`."""
+    """A proposal was accepted: its records have the offsets first_offset .. end_offset - 1 of `epoch`, until they are
+    committed or lost.
+    """
 
     token: Token
     epoch: int
@@ -124,7 +133,7 @@ class Accepted(CoreEffect):
 
 @dataclass(frozen=True, slots=True)
 class NotAccepted(CoreEffect):
-    """A proposal was never queued, or a read cannot be answered here; the reason in words."""
+    """A proposal was rejected without an append, or this voter cannot answer a read.  reason: text for the user"""
 
     token: Token
     reason: str
@@ -132,7 +141,7 @@ class NotAccepted(CoreEffect):
 
 @dataclass(frozen=True, slots=True)
 class ReadReady(CoreEffect):
-    """Answer the read from committed state replayed at least to `high_watermark`."""
+    """A read may be answered from committed state, once all records below `high_watermark` are applied."""
 
     token: Token
     high_watermark: int
@@ -140,9 +149,10 @@ class ReadReady(CoreEffect):
 
 @dataclass(frozen=True, slots=True)
 class VotersChanged(CoreEffect):
-    """The log now names other voters: those of its record at `offset`.  They are in force at once.
+    """The log now names other voters, which are in force at once.
 
-    offset: `voters.CONFIGURED` if it names none yet, or none any more."""
+    offset: offset of the record that names them; `voters.CONFIGURED` if the log contains no such record
+    """
 
     offset: int
     voters: VoterSet
@@ -150,9 +160,12 @@ class VotersChanged(CoreEffect):
 
 @dataclass(frozen=True, slots=True)
 class VotersChangeDone(CoreEffect):
-    """A wanted change of the voters is committed, or was refused; Kafka's code and the reason in words.
+    """A requested change of the voters is committed or refused.
 
-    After NOT_LEADER_OR_FOLLOWER it may be in force all the same: this voter led when it appended the record."""
+    error: Kafka's code.  After NOT_LEADER_OR_FOLLOWER the change may still commit if this voter led when it appended
+        the record.
+    reason: text for the user
+    """
 
     token: Token
     error: Error
@@ -161,6 +174,6 @@ class VotersChangeDone(CoreEffect):
 
 @dataclass(frozen=True, slots=True)
 class Fatal(CoreEffect):
-    """The node must not continue (a truncation below its high watermark, two leaders in one epoch)."""
+    """The node must stop (a truncation below its high watermark, two leaders in one epoch)."""
 
     reason: str

@@ -1,8 +1,9 @@
-"""Elections: from a silent leader to a new one, in two rounds.
+"""Elections in two rounds, after a leader has fallen silent.
 
-Round one asks whether an election would succeed (pre-vote, KIP-996): it changes no voter's epoch, so that a voter which
-merely cannot hear the leader cannot unseat it.  Round two raises the epoch and asks for votes that bind (KIP-595).  A
-lost campaign waits for its deadline; deadlines are random, and there is no other back-off.
+Round one asks whether an election would succeed (pre-vote, KIP-996).  It changes no voter's epoch, so a voter that
+merely does not hear the leader cannot depose the leader.  Round two raises the epoch and asks for binding votes
+(KIP-595).  After a lost campaign a candidate waits for its election deadline.  Deadlines are random, and there is no
+other back-off.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def become_unattached(voter: Voter, now: float, epoch: int) -> None:
             deadline = voter.election_timeout(now)
         case states.Resigned(election_deadline=past) if now >= past:
             deadline = voter.election_timeout(now)
-        case _:  # a voter that already started an election does not start over
+        case _:  # keep the deadline of an election that is already in progress
             deadline = voter.state.election_deadline
     file = messages.QuorumState(epoch) if epoch > voter.epoch else voter.persisted
     voter.enter(states.Unattached(epoch, deadline), file)
@@ -48,7 +49,7 @@ def become_prospective(voter: Voter, now: float) -> None:
 
 
 def let_others_campaign(voter: Voter, now: float) -> None:
-    """Stop campaigning: this voter keeps waiting, but no longer refuses pre-votes on behalf of its silent leader."""
+    """Wait another timeout instead of campaigning, and no longer refuse pre-votes on behalf of the silent leader."""
     match voter.state:
         case states.Follower() as follower:
             follower.has_fetched = False
@@ -58,10 +59,11 @@ def let_others_campaign(voter: Voter, now: float) -> None:
 
 
 def become_candidate(voter: Voter, now: float) -> None:
-    """Raise the epoch and vote for myself in it, durably, before the first request for a vote is sent.
+    """Raise the epoch and vote for this voter, durably, before it sends the first vote request.
 
-    The log is durable before that.  Voters compare the log end that the request names, and a candidate that restarts
-    in the same epoch collects these votes again."""
+    Make the log durable first.  Voters compare their logs with the log end in the request, and a candidate that
+    restarts in the same epoch gets the same votes again.
+    """
     if decisions.must_flush_before_campaign(voter.bugs):
         voter.flush()
     file = messages.QuorumState(voter.epoch + 1, None, voter.identity.me)
@@ -72,10 +74,11 @@ def become_candidate(voter: Voter, now: float) -> None:
 
 
 def become_leader(voter: Voter, now: float) -> None:
-    """Write the LeaderChange that opens the epoch in the log: once it is committed, so is all before it.
+    """Append the LeaderChange that begins the epoch.  Once this record is committed, all earlier entries are committed.
 
-    The first leader of a quorum whose voters can change also writes them into the log, as Kafka's does with those of
-    the bootstrap snapshot."""
+    The first leader of a quorum whose voters can change also appends the voters, as Kafka's first leader does with the
+    voters of the bootstrap snapshot.
+    """
     granting = voter.state.votes.granted if isinstance(voter.state, states.Candidate) else set()
     start, epoch = voter.end_offset, voter.epoch
     leader = states.Leader(
@@ -98,7 +101,9 @@ def become_leader(voter: Voter, now: float) -> None:
 
 
 def resign(voter: Voter, now: float) -> None:
-    """Stop leading in this epoch, and announce that; voters with the longest logs are first in line to succeed."""
+    """Stop leading in this epoch, and announce the resignation.  Voters with the longest logs are the preferred
+    successors.
+    """
     leader = voter.state
     assert isinstance(leader, states.Leader)
     by_end = sorted(voter.others, key=lambda other: (-leader.followers[other].end_offset, other))
@@ -113,12 +118,12 @@ def quorum_deadline(voter: Voter, now: float) -> float:
 
 
 def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> None:
-    """Handle a response that names `epoch`, and possibly its leader, or a request for votes that names `epoch`.
+    """Adopt the epoch, and the leader if known, that a response or a vote request names.
 
-    Two leaders of one epoch stop the voter.  A peer may also name this voter as the leader of an epoch that it never
-    led.  Either the voter has lost that knowledge (its disk was lost), or the peer was deceived.  The voter must
-    neither lead nor vote in that epoch, so it moves to a later one.  An observer does neither: it was the previous
-    replica, with another disk, that led.  So it knows no leader, and creates no epoch.
+    Two leaders of one epoch stop the voter.  A peer may also name this voter as the leader of an epoch that this voter
+    never led: either this voter lost the knowledge with its disk, or the peer was deceived.  This voter must neither
+    lead nor vote in that epoch, so it moves to the next one.  If this voter is an observer, the leader was the previous
+    replica with this id, on another disk.  Then the observer adopts the epoch without a leader.
     """
     if epoch < voter.epoch:
         return
@@ -139,7 +144,7 @@ def recognise(voter: Voter, now: float, leader_id: int | None, epoch: int) -> No
 
 
 def led_by(voter: Voter) -> int | None:
-    """Return the leader, present or past, of the voter's epoch, if it is known."""
+    """Return the leader of the voter's epoch, even if it has resigned; None if it is unknown."""
     return voter.me if voter.role == states.Role.RESIGNED else voter.leader_id
 
 
@@ -221,7 +226,7 @@ def on_vote_response(
 
 
 def give_up(voter: Voter, now: float) -> None:
-    """End a lost pre-vote: return to the leader that seems to be alive, or wait for one."""
+    """End a lost pre-vote: follow the known leader again, which seems to be alive, or wait until a leader is known."""
     if voter.leader_id is None:
         become_unattached(voter, now, voter.epoch)
     else:

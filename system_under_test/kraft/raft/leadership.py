@@ -1,6 +1,7 @@
-"""The duties of a leader: to announce itself, to append, and to detect that no majority fetches any more.
+"""Duties of a leader: it announces itself, appends, and resigns when no majority fetches any more.
 
-Entries that a leader may call committed, and the answers that depend on it: parked fetches, and reads.
+It also decides which entries are committed, and completes the requests that wait for a commit: parked fetches and
+reads.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from system_under_test.kraft.raft.voters import majority
 
 
 def announce_epoch(voter: Voter, now: float, leader: Leader) -> float:
-    """Send BeginQuorumEpoch to each peer: at once, and again whenever it has not fetched for half a fetch timeout.
+    """Send BeginQuorumEpoch to each peer: at once, and again whenever the peer has not fetched for half a fetch
+    timeout.
 
-    Returns the time of the next one.  It is called after every event, and nearly always nothing is due, so it uses
-    comparisons: calls of min and max take several times as long.
+    Returns the time of the next BeginQuorumEpoch.  The function is called after every event, and nearly always nothing
+    is due.  So it uses comparisons: calls of min and max take several times as long.
     """
     again_s = voter.timing.fetch_timeout_s / 2
     next_due = math.inf
@@ -62,7 +64,9 @@ def on_begin_request(voter: Voter, now: float, request: messages.BeginQuorumEpoc
 
 
 def on_end_request(voter: Voter, now: float, request: messages.EndQuorumEpochRequest) -> messages.EpochResponse:
-    """The leader resigns: the first of its preferred successors campaigns at once, the others one after another."""
+    """Handle the resignation of a leader: its first preferred successor campaigns at once, the others one after
+    another.
+    """
     if request.epoch < voter.epoch:
         return epoch_response(voter, messages.Error.FENCED_LEADER_EPOCH)
     if contradicts(voter, request.leader_id, request.epoch):
@@ -80,8 +84,8 @@ def on_end_request(voter: Voter, now: float, request: messages.EndQuorumEpochReq
 
 
 def _succession_delay_s(voter: Voter, preferred: Sequence[messages.ReplicaKey]) -> float:
-    """Return 0 for the first in line, then t/4, t/2, t for the last three; a random delay in [t, 2t) for voters not in
-    line.
+    """Return 0 for the first preferred successor, then t/4, t/2, t for the last three.  The delay of any other voter is
+    random, in [t, 2t).
     """
     place = next((place for place, key in enumerate(preferred) if voter.names_me(key)), None)
     if place is None:
@@ -122,9 +126,10 @@ def propose(
 
 
 def heard(voter: Voter, now: float, leader: Leader, peer: int) -> None:
-    """Check-quorum: a leader that a majority no longer fetches from may already be replaced.
+    """Note a Fetch of a peer for check-quorum: a leader from which no majority fetches may already be replaced.
 
-    After the deadline a Fetch that was queued behind the timer does not count: the leader resigns at its next tick.
+    A Fetch after the deadline does not count, even if it was queued behind the timer: the leader resigns at its next
+    tick.
     """
     leader.followers[peer].fetched_at = now
     if now >= leader.quorum_deadline:
@@ -141,15 +146,17 @@ def heard_of_resignation(voter: Voter, epoch: int, peer: int) -> None:
 
 
 FETCH_MAX_BYTES = 1 << 20
-"""A response holds no more than this, or one batch: it must fit into a frame, even if the request asks for more."""
+"""Maximum bytes of batches in a Fetch response, even if the request allows more, because the response must fit into a
+frame.  A single batch may be larger.
+"""
 
 
 def commit(voter: Voter, leader: Leader) -> None:
     """Advance the high watermark.
 
-    The epoch rule: only a mark beyond the start of this epoch counts.  Entries of an older epoch that a majority holds
-    may still be overwritten by a leader without them (Raft, figure 8).  Once a majority holds a record of *this* epoch,
-    no voter without it can be elected.
+    The epoch rule: only an offset beyond the start of this epoch counts.  Entries of an older epoch that a majority
+    holds may still be overwritten by a leader that lacks them (Raft, figure 8).  Once a majority holds a record of
+    *this* epoch, no voter that lacks this record can be elected.
     """
     ends = [progress.end_offset for progress in leader.followers.values()]
     own = None
@@ -164,7 +171,7 @@ def commit(voter: Voter, leader: Leader) -> None:
 
 
 def announced_mark(voter: Voter, leader: Leader) -> int | None:
-    """Return the high watermark as this leader reports it: unknown until its own epoch has committed."""
+    """Return the high watermark that this leader reports: None until a record of its own epoch is committed."""
     mark = voter.high_watermark
     return mark if mark is not None and mark > leader.epoch_start_offset else None
 
@@ -190,7 +197,7 @@ def note_read(voter: Voter, leader: Leader, token: int) -> None:
         return
     leader.reads.note(token, mark)
     answer_proved_reads(voter, leader)
-    for parked in list(leader.parked):  # their answers start the confirmation round
+    for parked in list(leader.parked):  # answering them starts the confirmation round
         if leader.reads.needs(parked.request.replica.id):
             release(voter, leader, parked)
 
@@ -209,12 +216,12 @@ def answer_fetch(voter: Voter, leader: Leader, token: int, connection: int, resp
 
 
 def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
-    """Answer every parked Fetch that has news, or whose time is up.
+    """Answer every parked Fetch whose deadline has passed or for which there is news.
 
-    News are records, any high watermark for a sender that knows none, and an answer that is needed to prove a read.
-    The high watermark alone (KIP-1166) is no news for the first `mark_wait_s`.  Under load the next records come sooner
-    and carry it, which saves each follower half of its fetches.  No commit and no read waits for a follower to learn
-    the mark.
+    News are records, any high watermark for a sender that knows none, and the need of a read for an answer as its
+    proof.  A higher high watermark alone (KIP-1166) is no news for the first `mark_wait_s`.  Under load the next
+    records come sooner and carry the high watermark, which halves the number of fetches.  No commit and no read waits
+    until a follower knows the high watermark.
     """
     mark, end_offset = announced_mark(voter, leader), voter.log.end_offset
     lacks = False
@@ -236,7 +243,8 @@ def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
 def release(voter: Voter, leader: Leader, parked: Parked) -> None:
     """Answer a parked Fetch with the available batches, possibly none.
 
-    The log may have been shortened to a snapshot while it waited.
+    While the Fetch waited, the log may have been shortened.  Then the answer names the snapshot before the log's new
+    start.
     """
     leader.parked.remove(parked)
     request = parked.request

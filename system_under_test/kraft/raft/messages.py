@@ -1,4 +1,4 @@
-"""The messages between voters, the content of a log, and the core's requirements of a log.
+"""Messages between voters, the content of a log, and the interface of the log that the core requires.
 
 Names and fields follow Kafka's RPCs (Vote 52, BeginQuorumEpoch 53, EndQuorumEpoch 54, Fetch 1, FetchSnapshot 59;
 KIP-595, KIP-630, KIP-996, KIP-853); `wire/` translates them to and from bytes.  A voter's directory id is None where it
@@ -15,7 +15,7 @@ from uuid import UUID
 
 
 class Error(IntEnum):
-    """Kafka's error codes, as far as the quorum uses them."""
+    """Kafka's error codes that the quorum uses."""
 
     NONE = 0
     NOT_LEADER_OR_FOLLOWER = 6
@@ -94,7 +94,7 @@ class EpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """The control record a new leader writes first."""
+    """The control record that a new leader writes first."""
 
     leader_id: int
     voters: tuple[int, ...]
@@ -105,8 +105,8 @@ class LeaderChange:
 class Batch:
     """Records appended together: offsets base_offset .. base_offset + count - 1, all of one epoch.
 
-    body is opaque to the core: raw bytes when read from a log or fetched, a LeaderChange when the core made it, and
-    otherwise what was proposed.
+    body: opaque to the core.  Raw bytes if the batch was read from a log or fetched, a control record if the core made
+        the batch, and otherwise the proposed body.
     """
 
     base_offset: int
@@ -126,7 +126,8 @@ class EpochEnd:
 
 
 class SnapshotId(NamedTuple):
-    """A snapshot covers everything below `end_offset`, whose last batch is of `epoch` (KIP-630).
+    """Identifier of a snapshot, which covers all entries below `end_offset`.  The last of these entries is of `epoch`
+    (KIP-630).
 
     SnapshotId(0, 0) covers nothing: a log that begins there is complete.
     """
@@ -139,21 +140,23 @@ BEGINNING = SnapshotId(0, 0)
 
 
 class NewStart(NamedTuple):
-    """An order that a log begin after a snapshot, at an offset."""
+    """A new start of a log: after the snapshot `behind`, at `offset`."""
 
     behind: SnapshotId
     offset: int
 
 
 class FetchRequest(NamedTuple):
-    """A tuple, like its response: a frozen dataclass with this many fields takes five times as long to create."""
+    """A Fetch.  Fetches and their responses are tuples: a frozen dataclass with this many fields takes five times as
+    long to create.
+    """
 
     cluster_id: str
     replica: ReplicaKey
     current_leader_epoch: int
     fetch_offset: int
     last_fetched_epoch: int
-    high_watermark: int | None  # what the follower knows (v18)
+    high_watermark: int | None  # the follower's (since version 18)
     max_wait_ms: int
     max_size_bytes: int = 1 << 20
 
@@ -165,12 +168,12 @@ class FetchResponse(NamedTuple):
     high_watermark: int | None = None
     diverging: EpochEnd | None = None
     batches: tuple[Batch, ...] = ()
-    snapshot: SnapshotId | None = None  # the log does not go back that far: fetch this first
+    snapshot: SnapshotId | None = None  # to fetch first: the leader's log begins after the follower's log end
 
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotRequest:
-    """Bytes of a snapshot from `position` on."""
+    """A request for the bytes of a snapshot from `position` on."""
 
     cluster_id: str
     replica: ReplicaKey
@@ -182,7 +185,11 @@ class FetchSnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotResponse:
-    """size_bytes: of the whole snapshot; data: the bytes of it that begin at `position`."""
+    """A part of a snapshot.
+
+    size_bytes: size of the whole snapshot
+    data: the bytes of the snapshot that begin at `position`
+    """
 
     error: Error
     leader_id: int | None
@@ -198,7 +205,7 @@ RaftResponse = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotRespo
 
 
 def empty_answer(request: RaftRequest, error: Error, leader_id: int | None, epoch: int) -> RaftResponse:
-    """Return an answer with only the error and the known leader."""
+    """Return an answer that contains only the error, the known leader and its epoch."""
     match request:
         case FetchRequest():
             return FetchResponse(error, leader_id, epoch)
@@ -237,48 +244,48 @@ class LogView(Protocol):
 
     @property
     def last_epoch(self) -> int:
-        """Return the epoch of the last batch; if the log is empty, of the snapshot where it begins."""
+        """Return the epoch of the last batch; if the log is empty, the epoch of the snapshot after which it begins."""
         ...
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        """Return the largest epoch <= `epoch` in the log and the offset after its last batch; if there is none, the
-        epoch and the end of the snapshot where the log begins.
+        """Return the largest epoch <= `epoch` in the log and the offset after the last batch of that epoch.  If the log
+        contains no such epoch, return the epoch and the end of the snapshot after which the log begins.
         """
         ...
 
     def read(self, offset: int, max_size_bytes: int) -> Sequence[Batch]:
-        """Return whole batches from the one that contains `offset`, at least one if there is any, including uncommitted
-        ones.
+        """Return whole batches, committed or not, beginning with the batch that contains `offset`.  If the log contains
+        `offset`, at least one batch is returned.
         """
         ...
 
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_size_bytes: int) -> tuple[bytes, int] | None:
-        """Return (bytes of a snapshot from a position on, its size); None if there is no such snapshot."""
+        """Return (bytes of a snapshot from `position` on, size of the snapshot); None if there is no such snapshot."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds; Kafka's defaults."""
+    """Timeouts and delays in seconds, with Kafka's defaults."""
 
     election_timeout_s: float = 1.0  # drawn from [t, 2t)
     fetch_timeout_s: float = 2.0
     request_timeout_s: float = 2.0
     retry_backoff_s: float = 0.02
     fetch_max_wait_s: float = 0.5
-    mark_wait_s: float = 0.05  # wait for records before answering with a new high watermark alone
+    mark_wait_s: float = 0.05  # time that an answer with only a new high watermark waits for records
     check_quorum_factor: float = 1.5  # as a multiple of the fetch timeout
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Identity of this replica, and the voters as long as the log names none (`raft/voters.py`).
+    """Identity of a replica, and the voters until its log names voters (`raft/voters.py`).
 
-    observer: it is none of the voters.  It follows the log, never votes and is never voted for, and the leader counts
-    it for nothing.
-    directories: voter -> the directory id of its disk, as far as the configuration names them.
-    dynamic: the first leader writes these voters into the log, so that they can change (`kraft.version` 1).
-    snapshot_part_max_bytes: of a snapshot, in one answer.
+    observer: True if the replica is no voter.  It replicates the log, never votes, is never elected, and does not count
+        for commits.
+    directories: voter -> directory id of its disk, for voters whose directory the configuration names
+    dynamic: True if the first leader writes these voters into the log, so that they can change (`kraft.version` 1)
+    snapshot_part_max_bytes: maximum bytes of a snapshot in one response
     """
 
     cluster_id: str
@@ -292,5 +299,5 @@ class Identity:
     snapshot_part_max_bytes: int = 1 << 20
 
     def key_of(self, voter: int) -> ReplicaKey:
-        """Return a voter with its directory, if that is known."""
+        """Return the key of a voter, with its directory if the configuration names it."""
         return ReplicaKey(voter, self.directories.get(voter))

@@ -1,20 +1,22 @@
 """Replication by fetching: the follower sends requests, and its next request acknowledges the previous answer
 (KIP-595).
 
-A Fetch names the end of the follower's log and its epoch.  If the leader's log contains that point, everything before
-it is equal in both, so that the leader may count the follower as holding it, and answers with the following batches. If
-not, the leader answers with the point of divergence, and the follower truncates its log there; each such round goes
-back at least one epoch.  If the log begins after that point, the leader names a snapshot instead (see below).
+A Fetch names the offset and the epoch at which the follower's log ends.  If the leader's log contains this point, both
+logs are equal below it.  Then the leader counts the entries below it as held by the follower, and answers with the
+batches that follow.  If not, the leader answers with the point of divergence, and the follower truncates its log there.
+Each such round goes back at least one epoch.  If the leader's log begins after the follower's log end, the leader
+answers with the id of a snapshot.
 
 A follower that the leader's log alone cannot bring up to date fetches a snapshot (KIP-630).
 
     Fetch          the leader answers with the id of its newest snapshot
-    FetchSnapshot  again and again, each for the bytes behind those that are here; they need not be whole batches
-    installed      all bytes are here: the snapshot is made durable and the follower's log begins anew behind it
+    FetchSnapshot  repeated: each requests the bytes after those already written, and need not end at a batch
+    install        once all bytes are written, the snapshot is made durable, and the log begins after it
     Fetch          from the snapshot's end on
 
-If the leader no longer has the snapshot (98), or a shorter one (99), the follower starts over with a Fetch.  So it does
-under the next leader.  A snapshot stands for committed records only, so the high watermark reaches its end.
+If the leader no longer has the snapshot (error 98), or its snapshot is too short (99), the follower starts over with a
+Fetch.  A follower of a new leader starts over, too.  A snapshot contains only committed records, so the follower's high
+watermark advances to the end of the snapshot.
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ def on_fetch_request(voter: Voter, now: float, token: int, connection: int, requ
 
 
 def on_fetch_snapshot_request(voter: Voter, now: float, token: int, request: messages.FetchSnapshotRequest) -> None:
-    """Handle a request for part of a snapshot, which counts for check-quorum like a Fetch, but does not report the
-    follower's log end.
+    """Handle a request for part of a snapshot.  The request counts for check-quorum like a Fetch, but does not report
+    the follower's log end.
     """
     leader, peer = voter.state, request.replica.id
     error = refusal(voter, request)
@@ -86,7 +88,7 @@ def on_fetch_snapshot_request(voter: Voter, now: float, token: int, request: mes
 
 
 def refusal(voter: Voter, request: messages.FetchRequest | messages.FetchSnapshotRequest) -> messages.Error:
-    """Return the reason why this voter answers no fetch of that epoch; NONE if it leads the epoch."""
+    """Return the error with which this voter rejects a fetch; NONE if it leads the epoch of the request."""
     if request.current_leader_epoch < voter.epoch:
         return messages.Error.FENCED_LEADER_EPOCH
     if request.current_leader_epoch > voter.epoch:
@@ -102,9 +104,7 @@ def refusal(voter: Voter, request: messages.FetchRequest | messages.FetchSnapsho
 
 
 def look_for_leader(voter: Voter, now: float) -> None:
-    """Find the leader as an observer that hears of none: fetch from one voter after another, whose answers name the
-    leader.
-    """
+    """Let an observer that knows no leader fetch from the next voter, whose answer names the leader."""
     if voter.others:
         voter.named_leaders[voter.others[voter.asked % len(voter.others)]] = voter.epoch
         voter.asked += 1
@@ -115,14 +115,17 @@ def look_for_leader(voter: Voter, now: float) -> None:
 
 
 def must_campaign(voter: Voter) -> bool:
-    """Return whether an observer that hears of no leader campaigns now: one that may be needed does, whenever it has
-    tried all voters.
+    """Return whether an observer that knows no leader campaigns now.  An observer that may be needed for an election
+    campaigns after it has tried all voters.
     """
     return voter.may_be_needed and voter.asked % (len(voter.others) + 1) == len(voter.others)
 
 
 def fetch_request(voter: Voter, epoch: int) -> messages.FetchRequest:
-    """epoch: the leader's, which is the voter's own or one that the leader still has to confirm."""
+    """Return a Fetch at this voter's log end.
+
+    epoch: the leader's epoch: this voter's own, or one that the leader still has to confirm
+    """
     identity = voter.identity
     return messages.FetchRequest(
         identity.cluster_id,
@@ -167,12 +170,14 @@ def on_fetch_response(
 
 
 def _common_end(voter: Voter, diverging: messages.EpochEnd) -> int:
-    """Return the end of the longest prefix that can still be equal: of the leader's epoch, the part that both have."""
+    """Return the end of the longest prefix that both logs can share: in the epoch that the leader names, the part that
+    both logs contain.
+    """
     ours = voter.log.end_offset_for_epoch(diverging.epoch)
     end = min(ours.end_offset, diverging.end_offset) if ours.epoch == diverging.epoch else ours.end_offset
     if end >= voter.end_offset:
         voter.halt(
-            f"epoch {voter.epoch}: the leader reports that the log diverges at {diverging}, but it ends at {ours}"
+            f"epoch {voter.epoch}: the leader reports that the log diverges at {diverging}, but our log ends at {ours}"
         )
     return end
 
@@ -189,11 +194,11 @@ def _check_continuation(voter: Voter, response: messages.FetchResponse) -> None:
 
 
 PART_MAX_BYTES = 1 << 20
-"""Maximum bytes of a response, even if the request asks for more."""
+"""Maximum bytes of a snapshot in one response, even if the request allows more."""
 
 
 def part(voter: Voter, request: messages.FetchSnapshotRequest) -> messages.FetchSnapshotResponse:
-    """Handle the leader's answer: bytes of one of its snapshots."""
+    """Return the leader's response: bytes of one of its snapshots, or an error."""
     wanted, position = request.snapshot, request.position
     size_max = max(1, min(request.max_size_bytes, PART_MAX_BYTES))
     found = voter.log.read_snapshot(wanted, position, size_max)
@@ -208,7 +213,7 @@ def part(voter: Voter, request: messages.FetchSnapshotRequest) -> messages.Fetch
 
 
 def begin(voter: Voter, follower: Follower, snapshot: messages.SnapshotId) -> None:
-    """Start a download after the leader answered a Fetch with a snapshot."""
+    """Start the download of the snapshot that the leader named in its answer to a Fetch."""
     if snapshot.end_offset < voter.committed_end:
         voter.halt(
             f"epoch {voter.epoch}: leader n{follower.leader_id} sends a snapshot that ends at {snapshot.end_offset}, "

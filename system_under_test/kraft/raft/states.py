@@ -1,7 +1,7 @@
 """The six epoch states of a voter, their transitions, and the linearizable reads of a leader.
 
-Theory of operation.  A voter is in exactly one state, and each state belongs to one epoch.  Epochs never go back, and
-in one epoch a voter's path is short:
+Theory of operation.  A voter is in exactly one state, and each state belongs to one epoch.  Epochs never decrease, and
+in one epoch a voter makes few transitions:
 
     unattached ── election timeout ──▶ prospective ── majority of pre-votes ──▶ candidate (epoch + 1) ──▶ leader
         ▲                                 │    ▲                                    │                       │
@@ -10,34 +10,34 @@ in one epoch a voter's path is short:
                                           ▼
                                        follower ── fetch timeout ──▶ prospective
 
-`LEGAL` is complete: a pair that is missing is no transition, and a pair in it is allowed only with the stated change of
-epoch.  A higher epoch, wherever it is heard of, makes a voter unattached, or a follower if the epoch comes with its
-leader.  What keeps elections safe is visible in the table: only a prospective becomes candidate, in an epoch that this
-voter never used before; a leader leaves its epoch for ever; no voter follows two leaders in one epoch.
+`LEGAL` lists every transition, each with the change of epoch that it requires.  A voter that learns of a higher epoch
+becomes unattached, or a follower if it learns the leader, too.  The table shows why elections are safe.  Only a
+prospective voter becomes a candidate, in an epoch that it never used before.  A leader that leaves its epoch never
+leads that epoch again.  No voter follows two leaders in one epoch.
 
-Durable before entered: unattached, candidate, leader and follower (the caller persists).  Prospective and resigned live
-in memory alone: a crash in them leads back to what the file says.
+A voter persists its state before it becomes unattached, candidate, leader or follower (`Voter.enter`).  The states
+prospective and resigned exist only in memory: after a crash, the voter starts in the state that quorum-state names.
 
-An illegal transition raises `IllegalTransition`.  It is never handled, because the exception itself is a finding.
+An illegal transition raises `IllegalTransition`.  No code handles this exception, because it is itself a finding.
 
-*Reads.*  A leader answers only what it can prove to be current.
+*Reads.*  A leader answers a read only if it can prove that its state is current.
 
-A deposed leader does not know that it was deposed.  Its committed state is old, and a read answered from it may miss a
-write that the new leader has already acknowledged.  So a read waits for proof that, *after* it arrived, a majority
-still stood in this epoch.  Any later leader needs the vote of one of them, so it was elected after the read arrived.
-So the read may be ordered before everything that this leader commits (Raft, section 6.4).
+A deposed leader may not know that it was deposed.  Its committed state may be old, and a read from this state may miss
+a write that the new leader has already acknowledged.  So a read waits for proof that a majority was still in this epoch
+*after* the read arrived.  Any later leader needs a vote from this majority, so it was elected after the read arrived.
+So the read may be ordered before everything that the later leader commits (Raft, section 6.4).
 
-The proof comes from the fetches that run anyway.  A Fetch shows only that its sender was in the epoch when it *sent*
-the request, perhaps long ago.  But a follower sends its next Fetch only once it has the answer to the last one, on the
-same connection.  So if an answer was written after the read arrived, the Fetch that follows it was also sent after the
-read arrived.  So the first Fetch of a connection proves nothing.
+The fetches that run anyway provide the proof.  A Fetch shows only that its sender was in the epoch when it *sent* the
+request, perhaps long ago.  But a follower sends its next Fetch only after it has received the previous answer on the
+same connection.  So if an answer was written after the read arrived, the Fetch that follows this answer was also sent
+after the read arrived.  The first Fetch of a connection therefore proves nothing.
 
-Time is a counter that grows with each noted read. A connection remembers what the counter was when its last answer was
-written. The next Fetch on this connection raises its voter to that value. A read is proved once a majority of voters is
-at or above the value at which the read was noted. All waiting reads thus share the rounds.
+Time is a counter that grows with each noted read.  A connection remembers the value of the counter when its last answer
+was written.  The next Fetch on this connection raises its voter to that value.  A read is proved once a majority of
+voters is at or above the value at which the read was noted.  All waiting reads thus share the same fetches.
 
-A read that arrives before the leader has committed its own LeaderChange is not even noted: the leader does not know
-yet what its predecessors acknowledged.
+A read that arrives before the leader has committed its own LeaderChange is held back and noted later: until then the
+leader does not know which entries its predecessors acknowledged.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class EpochStep(Enum):
 LEGAL: dict[tuple[Role, Role], EpochStep] = {
     (Role.UNATTACHED, Role.UNATTACHED): EpochStep.HIGHER,
     (Role.UNATTACHED, Role.PROSPECTIVE): EpochStep.SAME,  # election timeout
-    (Role.UNATTACHED, Role.FOLLOWER): EpochStep.NOT_LOWER,  # learnt of a leader
-    (Role.PROSPECTIVE, Role.CANDIDATE): EpochStep.NEXT,  # a majority would vote
-    (Role.PROSPECTIVE, Role.FOLLOWER): EpochStep.NOT_LOWER,  # lost, and a leader is known; or one was found
-    (Role.PROSPECTIVE, Role.UNATTACHED): EpochStep.NOT_LOWER,  # lost, and no leader is known
+    (Role.UNATTACHED, Role.FOLLOWER): EpochStep.NOT_LOWER,  # learnt the leader
+    (Role.PROSPECTIVE, Role.CANDIDATE): EpochStep.NEXT,  # a majority would vote for it
+    (Role.PROSPECTIVE, Role.FOLLOWER): EpochStep.NOT_LOWER,  # pre-vote lost and leader known, or leader learnt
+    (Role.PROSPECTIVE, Role.UNATTACHED): EpochStep.NOT_LOWER,  # pre-vote lost and no leader known
     (Role.CANDIDATE, Role.LEADER): EpochStep.SAME,
     (Role.CANDIDATE, Role.PROSPECTIVE): EpochStep.SAME,  # election timeout
     (Role.CANDIDATE, Role.FOLLOWER): EpochStep.NOT_LOWER,  # another candidate won
@@ -91,18 +91,18 @@ LEGAL: dict[tuple[Role, Role], EpochStep] = {
     (Role.FOLLOWER, Role.PROSPECTIVE): EpochStep.SAME,  # fetch timeout
     (Role.FOLLOWER, Role.FOLLOWER): EpochStep.HIGHER,
     (Role.FOLLOWER, Role.UNATTACHED): EpochStep.HIGHER,
-    (Role.RESIGNED, Role.UNATTACHED): EpochStep.HIGHER,  # also by itself, one epoch on, after an election timeout
+    (Role.RESIGNED, Role.UNATTACHED): EpochStep.HIGHER,  # also one epoch higher, after an election timeout
     (Role.RESIGNED, Role.FOLLOWER): EpochStep.HIGHER,
 }
 
 
 class IllegalTransition(Exception):
-    """The core was about to make a transition outside `LEGAL`: a bug in the core, never a reaction to bad input."""
+    """Raised for a transition outside `LEGAL`: a bug in the core, never the result of bad input."""
 
 
 @dataclass(slots=True)
 class Votes:
-    """The answers of the voters in one campaign, the own vote included."""
+    """The answers of the voters in one campaign, including the campaigning voter's own."""
 
     granted: set[int]
     refused: set[int] = field(default_factory=set)
@@ -119,7 +119,7 @@ class Votes:
 
 @dataclass(slots=True)
 class Unattached:
-    """State of a voter that knows its epoch and possibly its vote, but no leader."""
+    """State of a voter that knows no leader of its epoch."""
 
     role: ClassVar[Role] = Role.UNATTACHED
     epoch: int
@@ -134,7 +134,7 @@ class Prospective:
     epoch: int
     election_deadline: float
     votes: Votes
-    leader_id: int | None  # the leader whose silence brought us here
+    leader_id: int | None  # the leader that fell silent, if known
 
 
 @dataclass(slots=True)
@@ -149,16 +149,16 @@ class Candidate:
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """A leader's knowledge of one other voter."""
+    """A leader's knowledge about one replica that fetches from it."""
 
-    end_offset: int = -1  # its log end; -1 until its first Fetch that matches our log
+    end_offset: int = -1  # the replica's log end; -1 until its first Fetch that matches our log
     fetched_at: float = -float("inf")
     leader_end_offset: int = -1  # the leader's log end at that Fetch
-    caught_up_at: float = -float("inf")  # time when its log end last reached the leader's log end at its previous Fetch
-    begin_due: float = 0.0  # time of the next BeginQuorumEpoch to it, unless it fetches
+    caught_up_at: float = -float("inf")  # the replica holds the leader's log as of this time
+    begin_due: float = 0.0  # time of the next BeginQuorumEpoch to the replica, unless it fetches
 
     def fetched(self, end_offset: int, leader_end_offset: int, now: float) -> None:
-        """Note a Fetch for entries after `end_offset`, so that its sender holds the leader's log below that."""
+        """Note a Fetch at `end_offset`: its sender holds the leader's log below this offset."""
         if end_offset >= leader_end_offset:
             self.caught_up_at = now
         elif end_offset >= self.leader_end_offset >= 0:
@@ -190,11 +190,11 @@ class Leader:
 
     role: ClassVar[Role] = Role.LEADER
     epoch: int
-    epoch_start_offset: int  # of its LeaderChange
+    epoch_start_offset: int  # offset of its LeaderChange
     followers: dict[int, FollowerProgress]
-    quorum_deadline: float  # resigns then, unless a majority fetched; infinite for a sole voter
+    quorum_deadline: float  # the leader resigns then, unless a majority fetched; infinite for a sole voter
     reads: Reads
-    heard: set[int] = field(default_factory=set)  # fetched since the quorum deadline was last set
+    heard: set[int] = field(default_factory=set)  # voters that fetched since the quorum deadline was last set
     parked: list[Parked] = field(default_factory=list)
     news_at: float = float("inf")  # time to check parked fetches because the log grew
     mark_at: float = float("inf")  # time to answer fetches that wait for the high watermark alone
@@ -203,7 +203,9 @@ class Leader:
     announced: dict[int, VoterEntry] = field(default_factory=dict)  # voters' own reports while `kraft.version` is 0
 
     def take_voters(self, voters: VoterSet, others: Sequence[int], *, counts_itself: bool) -> None:
-        """Put other voters in force.  A new one is known as an observer; a removed one may become one."""
+        """Put other voters in force.  A new voter keeps the progress that it made as an observer; the progress of a
+        removed voter is dropped.
+        """
         for other in others:
             if other not in self.followers:
                 self.followers[other] = self.observers.pop(voters.key_of(other), FollowerProgress())
@@ -213,7 +215,7 @@ class Leader:
         self.reads.take_voters(others, counts_itself=counts_itself)
 
     def observer(self, key: ReplicaKey) -> FollowerProgress:
-        """Return the progress of a replica that does not vote, among the OBSERVERS_MAX that fetched last."""
+        """Return the progress of an observer.  Only the OBSERVERS_MAX observers that fetched last are kept."""
         if key not in self.observers and len(self.observers) >= OBSERVERS_MAX:
             del self.observers[min(self.observers, key=lambda each: self.observers[each].fetched_at)]
         return self.observers.setdefault(key, FollowerProgress())
@@ -221,7 +223,7 @@ class Leader:
 
 @dataclass(slots=True)
 class Download:
-    """A snapshot being fetched: the bytes below `position` are here."""
+    """A snapshot that is being fetched.  The bytes below `position` are already written."""
 
     snapshot: SnapshotId
     position: int = 0
@@ -235,13 +237,13 @@ class Follower:
     epoch: int
     leader_id: int
     fetch_deadline: float
-    has_fetched: bool = False  # the leader answered at least once: it is alive, and pre-votes are refused
+    has_fetched: bool = False  # the leader has answered, so this voter refuses pre-votes
     download: Download | None = None  # the snapshot to fetch before the log can continue
 
 
 @dataclass(slots=True)
 class Resigned:
-    """State of a voter that led this epoch, never will again, and announces that to the others."""
+    """State of a voter that led this epoch, will never lead it again, and announces this to the other voters."""
 
     role: ClassVar[Role] = Role.RESIGNED
     epoch: int
@@ -254,7 +256,7 @@ State = Unattached | Prospective | Candidate | Leader | Follower | Resigned
 
 
 def copy_of(state: State) -> State:
-    """Return a copy that can change independently; values that never change in place are shared."""
+    """Return an independent copy of a state.  It shares only values that never change in place."""
     twin = _shallow(state)
     match twin:
         case Prospective() | Candidate():
@@ -302,7 +304,10 @@ ABSENT = -1
 
 
 class Reads:
-    """The waiting reads of one leader in one epoch; `others` are the voters without the leader itself."""
+    """The waiting reads of one leader in one epoch.
+
+    others: ids of the voters other than the leader
+    """
 
     def __init__(self, others: Sequence[int]) -> None:
         self._others = tuple(others)
@@ -314,7 +319,10 @@ class Reads:
         self._counts_itself = True
 
     def take_voters(self, others: Sequence[int], *, counts_itself: bool) -> None:
-        """Put other voters in force; `counts_itself`: the leader is one of them."""
+        """Put other voters in force.
+
+        counts_itself: True if the leader is one of the voters
+        """
         self._others = tuple(others)
         self._confirmed = {voter: self._confirmed.get(voter, ABSENT) for voter in others}
         self._counts_itself = counts_itself
@@ -328,7 +336,7 @@ class Reads:
         return held
 
     def note(self, token: int, mark: int) -> None:
-        """Note a read that must see everything below `mark`; answers from now on can prove it."""
+        """Note a read that must see everything below `mark`.  Only a Fetch that follows a later answer can prove it."""
         self._clock += 1
         self._noted.append((self._clock, token, mark))
 
@@ -346,11 +354,13 @@ class Reads:
         self._answered.pop(connection, None)
 
     def needs(self, voter: int) -> bool:
-        """Return whether the next Fetch of this voter could prove a read that its earlier ones did not."""
+        """Return whether the next Fetch of this voter could prove a read that the voter's earlier fetches did not
+        prove.
+        """
         return bool(self._noted) and self._confirmed.get(voter, self._clock) < self._noted[-1][0]
 
     def take_proved(self) -> list[tuple[int, int]]:
-        """Return the (token, mark) of every read that a majority has proved by now, in order of arrival."""
+        """Remove and return the (token, mark) of every read that a majority has proved by now, in order of arrival."""
         if not self._noted:
             return []
         own = [self._clock] if self._counts_itself else []
@@ -371,12 +381,14 @@ class Reads:
 
     @property
     def proofs(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Return connection -> stamp at its last answer, and voter -> the newest stamp that it has confirmed."""
+        """Return connection -> stamp when its last answer was written, and voter -> newest stamp that the voter has
+        confirmed.
+        """
         return self._answered, self._confirmed
 
     @property
     def waiting(self) -> tuple[Sequence[tuple[int, int, int]], Sequence[int], int]:
-        """Return the noted reads as (stamp, token, mark), the tokens of the held ones, and the counter."""
+        """Return the noted reads as (stamp, token, mark), the tokens of reads that are held back, and the counter."""
         return tuple(self._noted), tuple(self._early), self._clock
 
     def unanswered(self) -> list[int]:

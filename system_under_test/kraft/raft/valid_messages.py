@@ -1,24 +1,26 @@
-"""Validity of messages: every field of every message is checked before it touches memory or disk.
+"""Validation of messages: every field of every message is verified before it affects memory or disk.
 
-A message may come from another voter, from another program, or from a voter of a broken configuration.  Believing it
-is dangerous: quorum-state would keep a leader from which no voter can fetch, and the node could not even start again.
+A message may come from another voter, from another program, or from a voter with a wrong configuration.  A message that
+is accepted unchecked is dangerous: quorum-state could name a leader from which no voter can fetch, and the node could
+not even start again.
 
-    Vote, Begin, End    94 INCONSISTENT_VOTER_SET   a replica that is no voter here, or one of another directory,
-                                                    where the voters never change
+    Vote, Begin, End    94 INCONSISTENT_VOTER_SET   where voters never change: a replica that is no voter, or that
+                                                    has another directory
                         42 INVALID_REQUEST          anything else that no correct voter sends
     Fetch, FetchSnapshot
-                        42 INVALID_REQUEST          observers may fetch, so that the replica need not be a voter
-    a response          ignored                     the peer counts as silent, and gets the request again
+                        42 INVALID_REQUEST          anything that no correct replica sends; observers may fetch, so
+                                                    the replica need not be a voter
+    a response          ignored                     the peer counts as silent, and the request is sent again
 
-A response comes from the address of a voter.  It may therefore contradict what this voter knows, and the voter then
-stops (`election.recognise`).  A request may come from any program, so that a contradiction in it is only refused, and
-a higher epoch in it is not believed at once:
+A response comes from the address of a voter.  So a response that contradicts this voter's knowledge shows an error in
+the quorum, and this voter stops (`election.recognise`).  A request may come from any program.  So a contradicting
+request is only rejected, and a higher epoch in a request is not adopted at once:
 
-    Begin, End          the voter asks the named leader at its own address, by a Fetch, and believes the answer
-    Vote                must be answered now.  It may raise the epoch as fast as elections do (`EpochAllowance`)
+    Begin, End          the voter sends a Fetch to the named leader at its known address, and trusts the answer
+    Vote                must be answered now, but raises the epoch no faster than elections do (`EpochAllowance`)
 
-Otherwise a few hundred frames could carry the epoch to the end of int32, where no election is possible any more, or
-could deceive two voters into two leaders of one epoch.
+Otherwise a few hundred frames could raise the epoch to the end of int32, after which no election is possible, or could
+make two voters follow different leaders of one epoch.
 """
 
 from __future__ import annotations
@@ -29,17 +31,17 @@ from system_under_test.kraft.raft import messages
 from system_under_test.kraft.raft.voters import VoterSet
 
 EPOCH_MAX = 2**31 - 2
-"""The last epoch in which a voter can be: a candidate needs the next one, and Kafka's epochs are of type int32."""
+"""Maximum epoch of a voter.  A candidate needs the next epoch, and Kafka's epochs are of type int32."""
 
 EPOCHS_AT_ONCE_MAX = 1000
 EPOCHS_PER_S = 10
 
 
 class EpochAllowance:
-    """Limit to which requests for votes may raise the epoch: EPOCHS_AT_ONCE_MAX at once, and EPOCHS_PER_S after that.
+    """A limit on how far vote requests raise the epoch: by EPOCHS_AT_ONCE_MAX at once, and by EPOCHS_PER_S after that.
 
-    An election takes about a second, so elections never need more.  A voter that lags by more learns the epoch from the
-    answers to its own requests.  At this rate the epochs of int32 last for six years.
+    An election takes about a second, so elections never need more.  A voter that lags further behind learns the epoch
+    from the responses to its own requests.  At this rate, the epochs of int32 last for six years.
     """
 
     def __init__(self, now: float) -> None:
@@ -47,7 +49,7 @@ class EpochAllowance:
         self._counted_at = now
 
     def grants(self, now: float, jump: int) -> bool:
-        """Return whether the epoch may rise by `jump` now; a granted rise uses up the allowance."""
+        """Return whether the epoch may rise by `jump` now.  A granted rise is deducted from the allowance."""
         self._left = min(EPOCHS_AT_ONCE_MAX, self._left + (now - self._counted_at) * EPOCHS_PER_S)
         self._counted_at = now
         if jump > self._left:
@@ -56,14 +58,18 @@ class EpochAllowance:
         return True
 
     def copy(self) -> EpochAllowance:
-        """Return an allowance of which as much is left."""
+        """Return an independent copy with the same remaining allowance."""
         twin = EpochAllowance(self._counted_at)
         twin._left = self._left
         return twin
 
 
 class Trusted(NamedTuple):
-    """The possible voters. may_change: any replica may be one, because the own log may lag (KIP-853)."""
+    """The replicas that may be voters.
+
+    may_change: True if voters can change.  Then any replica may be a voter, because this replica's log may lag
+        (KIP-853).
+    """
 
     me: messages.ReplicaKey
     voters: VoterSet
@@ -73,7 +79,7 @@ class Trusted(NamedTuple):
         return key.id >= 0 if self.may_change else self.voters.holds(key)
 
     def may_lead(self, leader_id: int) -> bool:
-        """Return whether a message may name this leader; its disk is not specified."""
+        """Return whether a message may name this leader.  Messages name leaders by id alone, without a directory."""
         return leader_id >= 0 if self.may_change else self.voters.entry(leader_id) is not None
 
 
@@ -112,8 +118,8 @@ def is_sane(trusted: Trusted, response: messages.RaftResponse) -> bool:
 
 
 def _vote_error(trusted: Trusted, request: messages.VoteRequest) -> messages.Error:
-    """Verify that a candidate for a binding vote has raised its epoch above all epochs in its log; no voter sends a
-    request to itself.
+    """Return the error of a vote request, or NONE.  A candidate for a binding vote has raised its epoch above all
+    epochs in its log, and no voter sends a request to itself.
     """
     newest_epoch = request.epoch if request.pre_vote else request.epoch - 1
     if not trusted.may_change and not trusted.voters.holds(trusted.me):
@@ -134,11 +140,16 @@ def _leader_error(trusted: Trusted, leader_id: int, named_epoch: int) -> message
 
 
 def _replica_error(trusted: Trusted, replica: messages.ReplicaKey, lowest: int) -> messages.Error:
-    """lowest: the minimum of the numbers that must not be negative."""
+    """Return the error of a fetch, or NONE.
+
+    lowest: minimum of the fields that must not be negative
+    """
     is_replica = replica.id >= 0 and replica.id != trusted.me.id
     return messages.Error.NONE if is_replica and lowest >= 0 else messages.Error.INVALID_REQUEST
 
 
 def _is_epoch(named: int) -> bool:
-    """Verify an epoch; a lower one than the own is accepted here, and answered with the own one."""
+    """Return whether the number is a valid epoch.  An epoch below this voter's epoch is valid here, and is answered
+    with this voter's epoch.
+    """
     return 0 <= named <= EPOCH_MAX

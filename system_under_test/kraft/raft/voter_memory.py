@@ -1,8 +1,9 @@
 """One voter's memory, and the few methods that change it.
 
-Everything the other modules do goes through these verbs, so that each is in step with its effect: the mirror of the
-log follows `Append` and `Truncate`, the mirror of quorum-state follows `Persist`.  The mirrors are needed because the
-LogView shows only what was carried out before the call, while the effects of one call build on each other.
+The other modules change a voter only through these methods.  Each method updates the memory and emits the matching
+effect: `append` and `truncate` update the copy of the log's end, `persist` updates the copy of quorum-state.  The
+copies are needed because a LogView shows only effects that were carried out before the call, while later effects of a
+call build on its earlier ones.
 """
 
 from __future__ import annotations
@@ -24,21 +25,22 @@ LOST_OFFICE = "ceased to lead before the change was committed"
 
 
 class Halt(Exception):
-    """This voter must not continue; the core turns it into a `Fatal` effect."""
+    """Raised when this voter must stop; the core turns the exception into a `Fatal` effect."""
 
 
 class Voter:
     """The state of a replica, which determines its behaviour; `core.Core` adds the events.
 
-    An observer has one too: it is unattached or a follower, and nothing else.
+    An observer has the same state.  It is unattached or a follower, except while it campaigns because it
+    `may_be_needed`.
 
-    records: positions of the voters in the log; None if they never change.
-    high_watermark: the largest mark that this incarnation has seen; None until it has seen one.
-    voters: ids of the voters in force.
-    seeks_office: False while the caller still replays committed records: it could lead but not answer, so another voter
-    should lead.  A campaign in progress continues, and this voter still grants votes.
-    deadline: time of the next `tick`; may lie in the past, or be infinite.
-    halted: a Fatal was returned.
+    records: finds the sets of voters in the log; None if the voters never change
+    high_watermark: the largest high watermark known to this incarnation; None until one is known
+    voters: ids of the voters in force
+    seeks_office: False while the caller replays committed records.  The voter could lead then, but not answer requests,
+        so it starts no campaign.  It continues a campaign in progress, and still grants votes.
+    deadline: time of the next `tick`; may lie in the past, or be infinite
+    halted: True after a Fatal effect
 
     Raises ValueError if the identity is not one of its voters or names an unknown bug.
     """
@@ -62,13 +64,13 @@ class Voter:
         self.timing = identity.timing
         self.bugs = identity.bugs
         self.me = identity.me.id
-        self.asked = 0  # how often an observer has requested the leader's identity
+        self.asked = 0  # number of times that an observer has asked a voter for the leader
         self.random = random
 
         self.log = log
         self.end_offset = log.end_offset
         self.end_epoch = log.last_epoch
-        self.flushed_end = log.start.end_offset  # everything below it is durable
+        self.flushed_end = log.start.end_offset  # all entries below this offset are durable
         self.flushing: int | None = None  # end offset that the flush in progress makes durable
 
         self.persisted = persisted
@@ -76,13 +78,13 @@ class Voter:
         self.high_watermark: int | None = None
 
         self.records: VoterRecords = records or StaticVoters(identity)
-        self.stale_history = False  # a snapshot was installed: its voters must be read
+        self.stale_history = False  # True after the install of a snapshot: its voters must be read
         self.voter_set = VoterSet(())
         self.load_voters()
         self.shutting_down = False
         self.seeks_office = True
 
-        # voter -> epoch in which a request names it as leader; it must confirm that
+        # voter -> epoch whose leader it is by a request that the voter has not confirmed yet
         self.named_leaders: dict[int, int] = {}
         self.epochs_by_request = EpochAllowance(now)
         self.in_flight: set[tuple[int, type[messages.RaftRequest]]] = set()
@@ -124,16 +126,17 @@ class Voter:
                 return None
 
     def election_timeout(self, now: float) -> float:
-        """Return the time at which an election that begins now has failed: drawn from [t, 2t), so that split votes do
-        not repeat.
+        """Return the time at which an election that begins now has failed.  The timeout is drawn from [t, 2t), so that
+        split votes do not repeat.
         """
         return now + self.timing.election_timeout_s * (1 + self.random.random())
 
     def fetch_timeout(self, now: float) -> float:
-        """Return the time after which a leader that was just heard counts as lost: drawn from [t, 1.1 t).
+        """Return the time at which a leader that has just answered counts as lost.  The timeout is drawn from [t, 1.1
+        t).
 
-        Kafka uses t itself.  But parked followers are all answered at the same instant.  With t itself they would all
-        lose a leader in the same instant too, vote for themselves, and wait out an election timeout.
+        Kafka uses t itself.  But a leader answers all parked fetches at the same instant.  With t itself, all followers
+        would lose a leader at the same instant, vote for themselves, and wait for an election timeout.
         """
         return now + self.timing.fetch_timeout_s * (1 + 0.1 * self.random.random())
 
@@ -146,10 +149,10 @@ class Voter:
 
     @property
     def may_be_needed(self) -> bool:
-        """Return whether this replica is no longer a voter by a change that may not be committed yet.
+        """Return whether this replica was removed from the voters by a change that may not be committed yet.
 
-        The others may not know of the change, and may lack entries of this log.  Then only this replica can win an
-        election, so it campaigns, without a vote of its own (Ongaro 2014, section 4.2.2, figure 4.6).
+        The other voters may not know of the change, and may lack entries of this replica's log.  Then only this replica
+        can win an election, so it campaigns, without a vote of its own (Ongaro 2014, section 4.2.2, figure 4.6).
         """
         history = self.history
         if not self.observes or not history.may_change or history.latest_offset < (self.high_watermark or 0):
@@ -184,7 +187,7 @@ class Voter:
     # Actions of the voter
 
     def enter(self, state: states.State, file: messages.QuorumState | None = None, *, voted_now: bool = False) -> None:
-        """Change the epoch state, after quorum-state was persisted."""
+        """Enter an epoch state, after persisting quorum-state if `file` is passed."""
         states.check_transition(self.state, state)
         if state.epoch > EPOCH_MAX:
             self.halt(
@@ -209,7 +212,9 @@ class Voter:
             self.emit(fx.Persist(state, voted_now))
 
     def append(self, batches: Sequence[messages.Batch]) -> None:
-        """Append, and begin to flush, because entries that a power loss could lose must not count for a majority."""
+        """Append batches, and begin to flush, because entries that a power loss could lose must not count for a
+        majority.
+        """
         self.end_offset = batches[-1].end_offset
         self.end_epoch = batches[-1].epoch
         self.emit(fx.Append(tuple(batches)))
@@ -222,7 +227,7 @@ class Voter:
         self.begin_flush()
 
     def begin_flush(self) -> None:
-        """Begin a flush unless one is in progress: entries appended meanwhile share the next one."""
+        """Begin a flush unless one is in progress.  Entries that are appended during a flush share the next one."""
         if self.flushing is None and self.flushed_end < self.end_offset:
             self.flushing = self.end_offset
             self.emit(fx.BeginFlush())
@@ -230,13 +235,13 @@ class Voter:
     def flushed(self, end_offset: int) -> None:
         """Handle the end of the flush in progress; the log ended at end_offset when it began."""
         if self.flushing is None:
-            raise RuntimeError(f"voter {self.me}: a flush up to offset {end_offset} is done, but none goes on")
+            raise RuntimeError(f"voter {self.me}: a flush up to offset {end_offset} is done, but none is in progress")
         durable, self.flushing = end_made_durable(end_offset, self.flushing, self.bugs), None
         self.flushed_end = max(self.flushed_end, durable)
         self.begin_flush()
 
     def flush(self) -> None:
-        """Make everything appended so far durable before any other effect."""
+        """Make all appended entries durable before any later effect."""
         if self.flushed_end < self.end_offset:
             self.flushed_end = self.end_offset
             self.emit(fx.Flush())
@@ -272,7 +277,7 @@ class Voter:
         self.begin_flush()
 
     def install(self, snapshot: messages.SnapshotId) -> None:
-        """Install a fetched snapshot whose bytes are all written: the log begins anew after it."""
+        """Install a fetched snapshot whose bytes are all written.  The log then begins after the snapshot."""
         self.end_offset, self.end_epoch = snapshot
         self._cut_flushed()
         self.flushed_end = self.end_offset
@@ -315,7 +320,7 @@ class Voter:
         return key.id == mine.id and (key.directory is None or key.directory == mine.directory)
 
     def _abandon(self, old: states.Leader) -> None:
-        """Refuse all requests that still wait for a leader that no longer leads."""
+        """Reject all requests that still wait at a leader that no longer leads."""
         for parked in old.parked:
             self.reply(
                 parked.token, messages.FetchResponse(messages.Error.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.epoch)

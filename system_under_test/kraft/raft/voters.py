@@ -2,16 +2,16 @@
 
 A set is in force from the moment its record is *appended*, committed or not.  If a set counted only from its commit,
 two sets that differ by more than one voter could be in force on different replicas at once, and their majorities need
-not overlap.  A truncation that removes the record takes the set back.
+not overlap.  A truncation that removes the record restores the previous set.
 
-So at each moment every replica knows the set that its own log names last.  A log that names none leaves the voters of
-the configuration in force (`kraft.version` 0): they do not change before an upgrade to version 1 (`changes.py`).
+So each replica uses the last set that its own log names.  If the log names no set, the voters of the configuration are
+in force (`kraft.version` 0).  They do not change before an upgrade to version 1 (`changes.py`).
 
-A voter is an id together with the directory id of its disk.  A replaced disk is another replica, because it has lost
-its votes and its log.
+A voter is identified by its id and the directory id of its disk.  A replica whose disk was replaced is another replica,
+because its votes and its log are lost.
 
-Every promise of the core rests on one fact: two majorities of the same voters share a voter.  An election, a commit
-and a confirmed read each ask a majority, and the shared voter carries what one of them settled to the next.
+Every promise of the core rests on one fact: two majorities of the same voters share a voter.  An election, a commit and
+a confirmed read each need a majority, and the shared voter passes on what the earlier majority established.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 from system_under_test.kraft.raft.messages import Batch, Identity, ReplicaKey
 
 LISTENER = "CONTROLLER"
-"""Name of the one listener of every node."""
+"""Name of the only listener of every node."""
 
 
 class VoterEndpoint(NamedTuple):
@@ -37,7 +37,10 @@ class VoterEndpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VoterEntry:
-    """kraft_versions: the lowest and the highest `kraft.version` that it supports."""
+    """One voter of a set.
+
+    kraft_versions: the lowest and the highest `kraft.version` that the voter supports
+    """
 
     key: ReplicaKey
     endpoints: tuple[VoterEndpoint, ...] = ()
@@ -46,7 +49,7 @@ class VoterEntry:
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """Entries in order of their ids, each id once.  It is also the body of the batch that names it in a log."""
+    """Voters in order of their ids, each id once.  The set is also the body of the batch that names it in a log."""
 
     entries: tuple[VoterEntry, ...]
 
@@ -64,12 +67,12 @@ class VoterSet:
         return None
 
     def key_of(self, voter: int) -> ReplicaKey:
-        """Return a voter with its directory, as far as that is known."""
+        """Return the key of a voter, with its directory if that is known."""
         entry = self.entry(voter)
         return ReplicaKey(voter) if entry is None else entry.key
 
     def holds(self, key: ReplicaKey) -> bool:
-        """Return whether this replica is one of the voters.  Its directory counts where both sides know it."""
+        """Return whether this replica is one of the voters.  The directories are compared only if both are known."""
         entry = self.entry(key.id)
         if entry is None:
             return False
@@ -77,7 +80,7 @@ class VoterSet:
         return ours is theirs or ours is None or theirs is None or ours == theirs
 
     def with_entry(self, added: VoterEntry) -> VoterSet:
-        """With one more voter, or with another entry of the same id."""
+        """Return the set with one more voter, or with another entry for the same id."""
         kept = [entry for entry in self.entries if entry.key.id != added.key.id]
         return voter_set([*kept, added])
 
@@ -86,7 +89,7 @@ class VoterSet:
 
 
 def voter_set(entries: Iterable[VoterEntry]) -> VoterSet:
-    """Raises ValueError if an id occurs twice."""
+    """Return a set of these voters.  Raises ValueError if an id occurs twice."""
     ordered = tuple(sorted(entries, key=lambda entry: entry.key.id))
     if len({entry.key.id for entry in ordered}) != len(ordered):
         raise ValueError(f"an id occurs twice among the voters {', '.join(str(e.key.id) for e in ordered)}")
@@ -100,19 +103,20 @@ def configured(identity: Identity) -> VoterSet:
 
 @dataclass(frozen=True, slots=True)
 class KRaftVersion:
-    """The control record that raises `kraft.version`: voters can change from 1 on."""
+    """The control record that raises `kraft.version`.  From version 1 on, voters can change."""
 
     version: int
 
 
 CONFIGURED = -1
-"""The offset of the voters of the configuration, which stand in no log."""
+"""Offset that stands for the voters of the configuration, which no log names."""
 
 
 class VoterHistory:
     """Every set of voters that the log names, by the offset of its record.
 
-    The first entry is the oldest set that is known: the configured one, or that of the snapshot where the log begins.
+    The first entry is the oldest known set: the voters of the configuration, or of the snapshot after which the log
+    begins.
     """
 
     def __init__(self, first: VoterSet, first_offset: int = CONFIGURED) -> None:
@@ -143,20 +147,20 @@ class VoterHistory:
 
     @property
     def raised_at(self) -> int:
-        """A log that is longer than this names voters.  Raises IndexError while `kraft.version` is 0."""
+        """Return the offset of the first known record of voters.  Raises IndexError while `kraft.version` is 0."""
         return self._offsets[0] if self._offsets[0] != CONFIGURED else self._offsets[1]
 
     def before(self, end_offset: int) -> tuple[int, VoterSet]:
-        """Return the offset and the set that everything below `end_offset` leaves in force; at least the oldest known
-        one.
+        """Return the offset and the value of the last set that is named below `end_offset`.  If there is none, return
+        the oldest known set.
         """
         found = max(bisect_left(self._offsets, end_offset) - 1, 0)
         return self._offsets[found], self._sets[found]
 
     def append(self, offset: int, voters: VoterSet) -> None:
-        """Raises ValueError unless the offset lies behind all others."""
+        """Append a set.  Raises ValueError unless its offset is greater than all others."""
         if offset <= self.latest_offset:
-            raise ValueError(f"a set of voters at offset {offset} behind one at {self.latest_offset}")
+            raise ValueError(f"a set of voters at offset {offset} follows one at {self.latest_offset}")
         self._offsets.append(offset)
         self._sets.append(voters)
 
@@ -167,10 +171,10 @@ class VoterHistory:
 
 
 class VoterRecords(Protocol):
-    """Finds sets of voters in what a replica stores."""
+    """Finds the sets of voters that a replica's snapshot and log name."""
 
     def load(self) -> VoterHistory:
-        """From the snapshot where the log begins, and from the log."""
+        """Return all sets: that of the snapshot after which the log begins, and those of the log."""
         ...
 
     def read(self, batch: Batch) -> VoterSet | None:
@@ -192,19 +196,21 @@ class StaticVoters:
 
 
 def majority(voter_count: int) -> int:
-    """The least number of voters of which any two sets must overlap."""
+    """Return the smallest number of voters such that any two sets of this size overlap."""
     return voter_count // 2 + 1
 
 
 def held_by_majority(values: Sequence[int]) -> int:
-    """The largest value that a majority has reached; one value per voter, in any order.
+    """Return the largest value that a majority has reached.
 
-    With log ends it is the mark below which a majority holds every record (KIP-595, high watermark); with stamps of
-    confirmations it is the newest read that a majority has confirmed.
+    values: one per voter, in any order
+
+    For log ends, this is the offset below which a majority holds every record (KIP-595, high watermark).  For stamps of
+    confirmations, it is the newest read that a majority has confirmed.
     """
     return sorted(values, reverse=True)[len(values) // 2]
 
 
 def is_lost(voter_count: int, refused_count: int) -> bool:
-    """Return whether so many voters refused that the rest are no majority any more."""
+    """Return whether the voters that have not refused are fewer than a majority."""
     return voter_count - refused_count < majority(voter_count)

@@ -196,7 +196,7 @@ async def test_the_version_is_raised_once_every_voter_has_reported(boot: Boot) -
         assert (await leader.change_voters(change))[0] == error
     await report(cluster, leader, first)
     _, words = await leader.change_voters(RaiseVersion(1))
-    assert words.endswith(f"that they support 1: {second} lack")
+    assert words.endswith(f"without reported support for kraft.version 1: {second}")
     old = VoterEntry(cluster.key(second), kraft_versions=(0, 0))
     assert await leader.change_voters(UpdateVoter(old)) == (Error.NONE, "")
     assert (await leader.change_voters(RaiseVersion(1)))[0] == Error.INVALID_UPDATE_VERSION

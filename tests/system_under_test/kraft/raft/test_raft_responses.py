@@ -253,7 +253,7 @@ def test_a_candidate_has_flushed_the_log_that_it_asks_votes_for():
 
 def test_a_flush_that_nobody_began_is_a_mistake():
     bench = Bench()
-    with pytest.raises(RuntimeError, match="none goes on"):
+    with pytest.raises(RuntimeError, match="none is in progress"):
         bench.core.on_flushed(bench.now, 4)
 
 
