@@ -1,5 +1,5 @@
 """Records of the metadata log, as values and as bytes.
 
-struct.py     how a dataclass becomes bytes: its annotations are the table of its fields
+struct.py     encoding of a dataclass as bytes: its annotations are the table of its fields
 metadata.py   the record types of Kafka's metadata, one dataclass each, and `encode` and `decode`
 """

@@ -2,12 +2,12 @@
 
     value = uvarint frame version (1) | uvarint record type | uvarint record version | struct (`struct.py`)
 
-Types, fields, versions and tags are Kafka's own (KIP-631 and later), so that any reader of Kafka's metadata
-understands this log.  `encode_at` writes a record in the version that Kafka chooses at a `metadata.version`.  `encode`
-alone takes the lowest version that holds all of the record: the canonical form, which state hashes are made of.
+Types, fields, versions and tags are Kafka's own (KIP-631 and later), so that any reader of Kafka's metadata understands
+this log.  `encode_at` writes a record in the version that Kafka chooses at a `metadata.version`.  `encode` writes the
+lowest version that can hold the record: the canonical form, from which state hashes are computed.
 
-A record of a type or version that is not known here was written by a later version of the software.  It is kept as an
-`UnknownRecord`, byte for byte: an upgrade must not end the nodes that are not upgraded yet.
+A record of an unknown type or version was written by a later version of the software.  It is kept as an
+`UnknownRecord`, byte for byte, because during an upgrade the nodes with the old software must continue to run.
 """
 
 from __future__ import annotations
@@ -39,24 +39,26 @@ FRAME_VERSION = 1
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 GROUP_RESOURCE = 32
-"""`resource_type` of a config: of a topic, a broker, a group."""
+"""Values of `resource_type` in a config: a topic, a broker, a group."""
 
 NO_UUID = UUID(int=0)
 MIGRATING, UNASSIGNED, LOST = NO_UUID, UUID(int=1), UUID(int=2)
-"""Directories of replicas (KIP-858): not known yet, not chosen yet, and one that its broker has lost."""
+"""Reserved directory ids of replicas (KIP-858): the directory is not known yet; is not chosen yet; was lost by its
+broker.
+"""
 RESERVED_DIRECTORIES = 100
-"""The ids below this number are no directories of brokers."""
+"""Number of reserved directory ids.  The ids below this number never name a broker's directory."""
 
 DIRECTORIES_SINCE = 17
-"""The level of `metadata.version` from which on records name directories (3.7-IV2)."""
+"""First level of `metadata.version` at which records name directories (3.7-IV2)."""
 
 NO_LEADER = -1
 LEADER_UNCHANGED = -2
-"""`leader` of a PartitionChangeRecord that leaves the leader as it is."""
+"""Value of `leader` in a PartitionChangeRecord that does not change the leader."""
 
 
 class CorruptRecord(ValueError):
-    """Bytes that are no record, or a record that contradicts what came before it."""
+    """Raised for bytes that are no record, and for a record that contradicts earlier records."""
 
 
 class Record(Struct):
@@ -67,7 +69,10 @@ class Record(Struct):
 
 @dataclass(frozen=True, slots=True)
 class UnknownRecord:
-    """A record of a later version of the software.  value: all its bytes, frame included."""
+    """A record of a later version of the software.
+
+    value: all its bytes, including the frame
+    """
 
     type: int
     version: int
@@ -82,7 +87,7 @@ _TYPE_OF: dict[type[Record], int] = {}
 
 @dataclass_transform(frozen_default=True)
 def _record(type_number: int, version_max: int = 0) -> Callable[[type[R]], type[R]]:
-    """Make a dataclass, with slots, of a type of records."""
+    """Turn a record class into a dataclass with slots, and register it under its type number."""
 
     def enter(cls: type[R]) -> type[R]:
         assert type_number < 0x80 and version_max < 0x80, "each is one byte (`encode`)"
@@ -116,7 +121,10 @@ class FeatureRange(Struct):
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntity(Struct):
-    """name None: the default entity of this type."""
+    """An entity to which a client quota applies.
+
+    name: None for the default entity of this type
+    """
 
     type: str
     name: str | None
@@ -127,7 +135,7 @@ class QuotaEntity(Struct):
 
 @_record(0, version_max=4)
 class RegisterBrokerRecord(Record):
-    """cordoned_dirs: take no new replicas (KIP-1066); None until the broker has reported them."""
+    """cordoned_dirs: directories that take no new replicas (KIP-1066); None until the broker has reported them"""
 
     broker_id: Int32
     is_migrating_zk_broker: Annotated[bool, Since(2)] = False
@@ -162,7 +170,11 @@ class UnfenceBrokerRecord(Record):
 
 @_record(17, version_max=3)
 class BrokerRegistrationChangeRecord(Record):
-    """fenced: -1 unfences, 1 fences, 0 leaves it.  in_controlled_shutdown: 1 sets it, 0 leaves it."""
+    """A change of a broker's registration.
+
+    fenced: -1 to unfence, 1 to fence, 0 for no change
+    in_controlled_shutdown: 1 to set it, 0 for no change
+    """
 
     broker_id: Int32
     broker_epoch: Int64
@@ -197,7 +209,11 @@ class TopicRecord(Record):
 
 @_record(3, version_max=2)
 class PartitionRecord(Record):
-    """directories: one for each replica (KIP-858), or () as in version 0.  elr: KIP-966."""
+    """A new partition.
+
+    directories: one for each replica (KIP-858), or () as in version 0
+    elr: eligible leader replicas (KIP-966)
+    """
 
     partition: Int32
     topic_id: UUID
@@ -216,7 +232,7 @@ class PartitionRecord(Record):
 
 @_record(5, version_max=2)
 class PartitionChangeRecord(Record):
-    """A field that holds its default leaves the partition's value as it is."""
+    """A change of a partition.  A field with its default value leaves the partition's value unchanged."""
 
     partition: Int32
     topic_id: UUID
@@ -238,7 +254,10 @@ class RemoveTopicRecord(Record):
 
 @_record(28)
 class ClearElrRecord(Record):
-    """Removes the eligible leaders of a topic's partitions (KIP-966).  topic: a name; empty for all topics."""
+    """Removal of the eligible leader replicas of a topic's partitions (KIP-966).
+
+    topic: name of the topic; empty for all topics
+    """
 
     topic: str
 
@@ -248,7 +267,7 @@ class ClearElrRecord(Record):
 
 @_record(4)
 class ConfigRecord(Record):
-    """value None removes the override."""
+    """value: None to remove the override"""
 
     resource_type: Int8
     resource_name: str
@@ -258,7 +277,7 @@ class ConfigRecord(Record):
 
 @_record(12)
 class FeatureLevelRecord(Record):
-    """level 0 removes the feature."""
+    """level: 0 to remove the feature"""
 
     name: str
     level: Int16
@@ -274,7 +293,7 @@ class ClientQuotaRecord(Record):
 
 @_record(15)
 class ProducerIdsRecord(Record):
-    """next_producer_id: the first id of the block that is handed out next."""
+    """next_producer_id: first id of the block that will be handed out next"""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -368,14 +387,16 @@ RECORD_TYPES: dict[int, type[Record]] = {number: cls for number, (cls, _) in sor
 
 
 def versions(cls: type[Record]) -> range:
-    """Return the versions of a record type that are read and written here."""
+    """Return the versions in which this software reads and writes a record type."""
     return range(_CODECS[_TYPE_OF[cls]][1].version_max + 1)
 
 
 def encode(record: Record | UnknownRecord, version: int | None = None) -> bytes:
-    """Return the record's value as it stands in the log. version: None for the lowest that holds all of it.
+    """Return the bytes of a record as they stand in the log.
 
-    Raises ValueError if the version cannot hold all of it, or if a number is outside the range of its field.
+    version: None for the lowest version that can hold the record
+
+    Raises ValueError if the version cannot hold the record, or if a number is outside the range of its field.
     """
     if isinstance(record, UnknownRecord):
         return record.value
@@ -392,14 +413,18 @@ _VERSIONS_AT_LEVEL: dict[type[Record], tuple[tuple[int, int], ...]] = {
     PartitionRecord: ((23, 2), (DIRECTORIES_SINCE, 1), (0, 0)),
     PartitionChangeRecord: ((23, 2), (DIRECTORIES_SINCE, 1), (0, 0)),
 }
-"""(level of `metadata.version`, version that Kafka writes from that level on), the highest first.  Kafka writes the
-records of other types in the lowest version that holds all of them."""
+"""Record type -> pairs (level of `metadata.version`, version that Kafka writes from that level on), the highest level
+first.  Kafka writes the records of other types in the lowest version that can hold them.
+"""
 
 
 def encode_at(record: Record | UnknownRecord, level: int | None) -> bytes:
-    """Return the value of a record in the version that Kafka writes at a level of `metadata.version`.
+    """Return the bytes of a record in the version that Kafka writes at a level of `metadata.version`.
 
-    level: None if the cluster has none.  Raises ValueError as `encode`."""
+    level: None if the cluster has no `metadata.version`
+
+    Raises ValueError as `encode`.
+    """
     versions_at = _VERSIONS_AT_LEVEL.get(type(record)) if level is not None else None  # type: ignore[arg-type]
     if versions_at is None or level is None:
         return encode(record)
@@ -407,7 +432,7 @@ def encode_at(record: Record | UnknownRecord, level: int | None) -> bytes:
 
 
 def decode(value: bytes) -> Record | UnknownRecord:
-    """Return the record in `value`.  Raises CorruptRecord for anything but exactly one record."""
+    """Return the record in `value`.  Raises CorruptRecord unless the bytes are exactly one record."""
     try:
         read, at = _READERS.get(value[:_PREFIX_BYTES]), _PREFIX_BYTES
         if read is None:
@@ -427,7 +452,7 @@ def decode(value: bytes) -> Record | UnknownRecord:
 
 
 def canonical(value: bytes) -> bytes:
-    """Return the same record in the lowest version that holds all of it; bytes that are no record as they are."""
+    """Return the same record in the lowest version that can hold it.  Bytes that are no record are returned unchanged."""
     try:
         return encode(decode(value))
     except CorruptRecord:
@@ -435,16 +460,18 @@ def canonical(value: bytes) -> bytes:
 
 
 _PREFIX_BYTES = 3
-"""Frame version, type and version, as long as each takes one byte."""
+"""Number of bytes of frame version, type and version, if each of them takes one byte."""
 _READERS: dict[bytes, Reader] = {}
-"""Prefix of a record -> the reader of its struct: a start decodes every record, and most are of one type."""
+"""Prefix of a record -> reader of its struct.  This cache saves time because a node decodes every record when it
+starts, and most records are of one type.
+"""
 
 
 def _prefix(value: bytes) -> tuple[int, int, int]:
-    """Type and version of a record, and where its struct begins."""
+    """Return the type and version of a record, and the position where its struct begins."""
     frame, at = read_uvarint(value, 0)
     number, at = read_uvarint(value, at)
     version, at = read_uvarint(value, at)
     if frame != FRAME_VERSION:
-        raise CorruptRecord(f"metadata record of frame version {frame}; known is {FRAME_VERSION}")
+        raise CorruptRecord(f"metadata record of frame version {frame}; only {FRAME_VERSION} is known")
     return number, version, at

@@ -1,20 +1,20 @@
-"""Encoding of a dataclass as bytes of Kafka's flexible encoding (KIP-482): the annotations are the table of its fields.
+"""Encoding of dataclasses in Kafka's flexible format (KIP-482).  The annotations of a class are the table of its
+fields.
 
     @dataclass(frozen=True, slots=True)
     class Endpoint(Struct):
         name: str                                                  a string; `str | None` may be null
         port: UInt16                                               a number of a stated width
         racks: Annotated[tuple[str, ...], Since(1)] = ()           from version 1 on
-        logs: Annotated[tuple[UUID, ...], Since(2), Tag(0)] = ()   a tagged field, left out if it holds its default
+        logs: Annotated[tuple[UUID, ...], Since(2), Tag(0)] = ()   a tagged field, left out if it has its default
 
-`Codec(cls)` compiles a reader and a writer for each version once, when it is first used.  A length is checked before
-it is used, so a few bytes never claim much memory.  Tags that a version does not know are kept in
+`StructCodec(cls)` compiles a reader and a writer for each version when that version is first used.  A length is
+verified before it is used, so a few bytes never claim much memory.  Tags that a version does not know are kept in
 `unknown_tags` and written again.
 
-Cost: linear in the size of the value.  Records are a large share of what a node does, above all at its start.  So the
-common form of a struct, without tags and with lengths of one byte, is read by a function of its own, whose source is
-written here field by field (`_straight_reader`): three to four times as fast.  Every other form, and everything that
-is malformed, is left to the general reader.
+Cost: linear in the size of the value.  Decoding records is a large share of a node's work, above all when it starts.
+So `_straight_reader` generates a function that reads the common form of a struct, without tags and with lengths of one
+byte, three to four times as fast.  The general reader handles every other form, and malformed bytes.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ from uuid import UUID
 
 
 class Malformed(ValueError):
-    """Bytes that are not the struct that they should be.  The message names the field."""
+    """Raised for bytes that do not encode the expected struct.  The message names the field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Struct:
-    """The base of every struct.  unknown_tags: (number, bytes) of tagged fields of later versions, ascending."""
+    """The base of every struct.
+
+    unknown_tags: (number, bytes) of tagged fields of later versions, in ascending order
+    """
 
     unknown_tags: tuple[tuple[int, bytes], ...] = field(default=(), repr=False)
 
 
 class Since(NamedTuple):
-    """The first version that has a field."""
+    """The first version that contains a field."""
 
     version: int
 
@@ -56,12 +59,17 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 
 
 class WireType(NamedTuple):
-    """read(data, at) -> (value, the position after it).  write(out, value) appends.
+    """The encoding of one type.
 
-    Both raise Malformed, struct.error, IndexError or UnicodeDecodeError for what does not fit.  size_min_bytes: the
-    least bytes that a value takes; an array of more elements than the bytes that are left could hold is refused.
-    form: the letter of `struct` for a number of fixed width, else "".  counted: for a value that follows its length,
-    an expression that makes it of the bytes `{}`, else "".  nullable: whether it may be null.
+    read: (data, at) -> (value, position after the value)
+    write: (out, value) appends the encoded value to `out`
+    size_min_bytes: minimum bytes of an encoded value; an array with more elements than fit into the remaining bytes is
+        rejected
+    form: format character of `struct` for a number of fixed width, otherwise ""
+    counted: for a value with a length prefix, an expression that decodes it from the bytes `{}`, otherwise ""
+    nullable: True if the value may be null
+
+    `read` and `write` raise Malformed, struct.error, IndexError or UnicodeDecodeError for invalid bytes or values.
     """
 
     read: Reader
@@ -73,11 +81,13 @@ class WireType(NamedTuple):
 
 
 _SHORT_MAX = 0x7F
-"""The largest uvarint of one byte."""
+"""Largest number whose uvarint takes one byte."""
 
 
 def read_uvarint(data: bytes, at: int, shift_max: int = 28) -> tuple[int, int]:
-    """Read an unsigned number in groups of seven bits, the lowest first.  shift_max: of the last group, in bits.
+    """Read an unsigned number in groups of seven bits, the lowest first.
+
+    shift_max: maximum shift of the last group, in bits
 
     Raises IndexError at the end of the bytes.
     """
@@ -110,7 +120,7 @@ def uvarint(number: int) -> bytes:
 def _take(data: bytes, at: int, size_bytes: int) -> tuple[bytes, int]:
     end = at + size_bytes
     if end > len(data):
-        raise Malformed(f"{size_bytes} bytes are announced and {len(data) - at} are there")
+        raise Malformed(f"{size_bytes} bytes are announced, but only {len(data) - at} are left")
     return data[at:end], end
 
 
@@ -139,7 +149,7 @@ def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _write_bytes(out: bytearray, value: bytes) -> None:
-    if len(value) < _SHORT_MAX:  # nearly all values are short, and a record holds several
+    if len(value) < _SHORT_MAX:  # the common case: a record contains several values, nearly all of them short
         out.append(len(value) + 1)
     else:
         out += uvarint(len(value) + 1)
@@ -155,7 +165,7 @@ def _read_text(data: bytes, at: int) -> tuple[str, int]:
 
 
 def _nullable(wire: WireType) -> WireType:
-    """null is a length of zero, which no value of a string, of bytes or of an array begins with."""
+    """Make a type nullable.  Null is encoded as a length of zero, with which no string, byte string or array begins."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         return (None, at + 1) if data[at] == 0 else wire.read(data, at)
@@ -177,7 +187,7 @@ def _array(wire: WireType) -> WireType:
         if length == 0:
             raise Malformed("null where an array must stand")
         if (length - 1) * wire.size_min_bytes > len(data) - at:
-            raise Malformed(f"{length - 1} elements are announced in {len(data) - at} bytes")
+            raise Malformed(f"{length - 1} elements are announced, but only {len(data) - at} bytes are left")
         if form:
             end = at + (length - 1) * wire.size_min_bytes
             return struct.unpack(f">{length - 1}{form}", data[at:end]), end
@@ -215,7 +225,11 @@ _PLAIN: dict[type, WireType] = {
 
 
 class _Field(NamedTuple):
-    """tag: None if the field is not tagged.  default: MISSING if there is none."""
+    """One field of a struct.
+
+    tag: None if the field is not tagged
+    default: MISSING if the field has no default
+    """
 
     name: str
     wire: WireType
@@ -225,7 +239,7 @@ class _Field(NamedTuple):
 
 
 def _wire_type(hint: Any, version: int) -> WireType:
-    """Return the wire type of an annotation without its Since and Tag."""
+    """Return the wire type of an annotation, ignoring its Since and Tag."""
     if get_origin(hint) is Annotated:
         plain, *notes = get_args(hint)
         return next((note for note in notes if isinstance(note, WireType)), None) or _wire_type(plain, version)
@@ -316,10 +330,11 @@ def _struct(cls: type[Struct], wanted: list[_Field]) -> WireType:
 
 
 def _straight_reader(cls: type[Struct], plain: list[_Field], general: Reader) -> Reader:
-    """Reads the common form of a struct in one function: no tags, lengths of one byte.  Else `general` reads it.
+    """Generate a function that reads the common form of a struct: no tags, lengths of one byte.  It passes any other
+    form to `general`.
 
-    Its source is made of the names and types of the fields alone.  A value that the end of the data cuts short is
-    noticed at the next byte that is needed, which for the last value is the number of tags.
+    The generated source contains nothing but names and types of the fields.  If the data ends within a value, the
+    function fails when it reads the next byte, which after the last value is the number of tags.
     """
     names: dict[str, Any] = {"cls": cls, "new": object.__new__, "general": general}
     names["trouble"] = (IndexError, ValueError, struct.error)
@@ -370,9 +385,11 @@ class StructCodec:
         self._by_version: dict[int, WireType] = {}
 
     def _compile(self, version: int) -> WireType:
-        """Compile a version at its first use: most versions have none, and a node must start fast."""
+        """Compile the reader and the writer of a version at its first use: most versions are never used, and a node
+        must start fast.
+        """
         if not 0 <= version <= self.version_max:
-            raise Malformed(f"version {version} of {self._cls.__name__}, which has 0 to {self.version_max}")
+            raise Malformed(f"version {version} of {self._cls.__name__} is not among 0 to {self.version_max}")
         made = self._by_version[version] = _struct(self._cls, _fields_of(self._cls, version))
         return made
 
@@ -381,30 +398,36 @@ class StructCodec:
         return [each for each in _fields_of(self._cls, self.version_max) if each.since > 0]
 
     def version_for(self, value: Struct) -> int:
-        """Return the lowest version that holds every field which is not its default: older readers understand it."""
+        """Return the lowest version that can hold every field whose value is not its default.  Old readers understand
+        this version.
+        """
         if not self._later:
             return 0
         return max((each.since for each in self._later if getattr(value, each.name) != each.default), default=0)
 
     def reader(self, version: int) -> Reader:
-        """See `WireType`.  Raises Malformed for a version outside 0 to `version_max`."""
+        """Return the reader of a version (see `WireType`).  Raises Malformed for a version outside 0 to `version_max`."""
         return (self._by_version.get(version) or self._compile(version)).read
 
     def read(self, data: bytes, at: int, version: int) -> tuple[Any, int]:
-        """Raises Malformed for bytes that are not the struct, and for a version outside 0 to `version_max`."""
+        """Read a struct, and return it with the position after it.  Raises Malformed for bytes that are not the struct,
+        and for a version outside 0 to `version_max`.
+        """
         try:
             return self.reader(version)(data, at)
         except (struct.error, IndexError, UnicodeDecodeError) as problem:
             raise Malformed(str(problem)) from problem
 
     def encode(self, value: Struct) -> bytes:
-        """Return the bytes of a struct in version 0.  Raises as `write`."""
+        """Return the bytes of a struct in version 0.  Raises ValueError as `write`."""
         out = bytearray()
         self.write(out, value, 0)
         return bytes(out)
 
     def write(self, out: bytearray, value: Struct, version: int) -> None:
-        """Raises ValueError if the version lacks a field that is not its default, or if a number is out of range."""
+        """Append the bytes of a struct to `out`.  Raises ValueError if the version lacks a field whose value is not its
+        default, or if a number is out of range.
+        """
         if version < self.version_for(value):
             raise ValueError(f"{type(value).__name__} of version {version} cannot hold all fields of {value}")
         try:

@@ -149,7 +149,7 @@ def test_the_common_form_is_read_as_every_other_one(record: Record, data: st.Dat
 
 def test_few_bytes_claim_no_memory() -> None:
     """An array announces as many elements as a uvarint can say, in a record of a dozen bytes."""
-    with pytest.raises(CorruptRecord, match="268435454 elements are announced in 3 bytes"):
+    with pytest.raises(CorruptRecord, match="268435454 elements are announced, but only 3 bytes are left"):
         decode(bytes([1, 3, 0]) + bytes(4 + 16) + bytes.fromhex("ffffff7f") + bytes(3))
 
 
