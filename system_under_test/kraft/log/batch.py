@@ -1,12 +1,12 @@
-"""Kafka's record batch, version 2, in a log file and in a fetch; its control records of voters; the prefix hash.
+"""Kafka's record batch, version 2, as in log files and fetches; the control records of voters; the prefix hash.
 
 Layout (big endian), as the Kafka protocol guide defines it:
 
     offset  0  int64   base offset              } not covered by the CRC, so that a leader can
-            8  int32   length of what follows   } place a batch without computing it anew
+            8  int32   length of the rest       } place a batch without recomputing the CRC
            12  int32   leader epoch             }
            16  int8    magic, 2
-           17  uint32  CRC-32C of everything behind it
+           17  uint32  CRC-32C of all bytes after it
            21  int16   attributes: bit 5 = control batch
            23  int32   last offset delta = number of records - 1
            27  int64   base timestamp, 35 int64 max timestamp (ms)
@@ -18,8 +18,8 @@ A metadata record has no key and no headers.  A control batch holds one record w
 type) and whose value is a flexible Kafka message: LeaderChange (2), the header (3) and footer (4) of a snapshot,
 KRaftVersion (5) or Voters (6) (KIP-853).  All are written in version 0.
 
-The *prefix hash* is one number for everything that a log holds up to an offset.  This definition suffices to compute
-it from the files.  Take the record batches of the log in order, from the log's start.  Begin with h = 0.  For every
+The *prefix hash* is one number for the content of a log up to an offset.  This definition suffices to compute
+it from the files.  Take the record batches of the log in order, from offset 0.  Begin with h = 0.  For every
 batch replace h by
 
     the first 8 bytes, read as a big-endian signed 64-bit integer, of
@@ -30,7 +30,7 @@ batch replace h by
         uint32 the batch's CRC field
     all big endian, without padding (Python: struct.pack(">qqiI", h, base_offset, epoch, crc)).
 
-The hash at an offset is the value after the last batch that ends there; inside a batch there is none.  The CRC stands
+The hash at an offset is the value after the batch that ends there; an offset inside a batch has none.  The CRC stands
 for the records; base offset and epoch are added because Kafka's CRC covers neither.
 """
 
@@ -73,11 +73,11 @@ _CONTROL_KEY = struct.Struct(">hh")
 _SHIFT_MAX = 63  # of a varint of 64 bits
 
 MAX_SIZE_BYTES = 64 << 20
-"""Maximum size of a batch; a longer length is garbage, not a reason to allocate."""
+"""Maximum bytes of a batch.  A greater length is treated as corrupt, so no memory is allocated for it."""
 
 
 class CorruptBatch(ValueError):
-    """Bytes that are no record batch, or not the original one; the message names the violated rule."""
+    """Raised for bytes that are no record batch, or not the expected one.  The message names the violated rule."""
 
 
 class IncompleteBatch(CorruptBatch):
@@ -86,7 +86,10 @@ class IncompleteBatch(CorruptBatch):
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """Header in the first 61 bytes.  size_bytes: of the whole batch, header and all."""
+    """The first 61 bytes of a batch, decoded.
+
+    size_bytes: size of the whole batch, including the header
+    """
 
     base_offset: int
     size_bytes: int
@@ -104,8 +107,7 @@ class BatchHeader:
 def encode(batch: Batch, timestamp_ms: int, *, checked: bool = True) -> bytes:
     """Return the bytes of a batch whose body is raw bytes, a control record, or a tuple of record values.
 
-    Raw bytes are passed through unchanged.  Unless `checked` is False, CorruptBatch is raised if they are not that
-    batch.
+    checked: True to raise CorruptBatch if raw bytes are not this batch.  Raw bytes are returned unchanged.
     """
     body = batch.body
     if isinstance(body, bytes):
@@ -121,7 +123,9 @@ def encode(batch: Batch, timestamp_ms: int, *, checked: bool = True) -> bytes:
 
 
 def encode_values(base_offset: int, epoch: int, values: Sequence[bytes], timestamp_ms: int) -> bytes:
-    """Return a data batch of records without key and headers; at least one value."""
+    """Return the bytes of a data batch, whose records have no keys and no headers.  Raises ValueError if there are no
+    values.
+    """
     if not values:
         raise ValueError("a batch holds at least one record")
     records = b"".join([_record(delta, b"\x01", value) for delta, value in enumerate(values)])
@@ -129,7 +133,7 @@ def encode_values(base_offset: int, epoch: int, values: Sequence[bytes], timesta
 
 
 def encode_control(base_offset: int, epoch: int, type_number: int, value: bytes, timestamp_ms: int) -> bytes:
-    """Return a control batch with one record of a type."""
+    """Return the bytes of a control batch with one record of this type."""
     key = _CONTROL_KEY.pack(0, type_number)
     record = _record(0, _zigzag(len(key)) + key, value)
     return _batch(base_offset, epoch, _CONTROL, 1, record, timestamp_ms)
@@ -149,13 +153,13 @@ def read_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
     if magic != _MAGIC:
         raise CorruptBatch(f"magic {magic} where 2 is expected")
     if not HEADER_SIZE_BYTES < size <= MAX_SIZE_BYTES:
-        raise CorruptBatch(f"a batch of {size} bytes")
+        raise CorruptBatch(f"a batch cannot have {size} bytes")
     if base < 0 or epoch < 0 or count < 1 or last_delta != count - 1:
         raise CorruptBatch(f"base offset {base}, epoch {epoch}, {count} records, last offset delta {last_delta}")
     if attributes & _COMPRESSION:
         raise CorruptBatch("a compressed batch; metadata batches never are")
     if len(data) - position < size:
-        raise IncompleteBatch(f"{len(data) - position} bytes of a batch of {size}")
+        raise IncompleteBatch(f"a batch of {size} bytes, of which only {len(data) - position} are left")
     return BatchHeader(base, size, epoch, crc, bool(attributes & _CONTROL), count, newest_ms)
 
 
@@ -167,16 +171,14 @@ def check_crc(raw: bytes | memoryview) -> None:
 
 
 def check(batch: Batch) -> None:
-    """Raise CorruptBatch unless the body is one whole record batch with a matching CRC and the fields of the given
-    batch.
-    """
+    """Raise CorruptBatch unless the body is exactly one record batch with a matching CRC and the fields of `batch`."""
     body = batch.body
     assert isinstance(body, bytes)
     header = read_header(body)
     same = (header.base_offset, header.epoch, header.count, header.size_bytes)
     if same != (batch.base_offset, batch.epoch, batch.count, len(body)):
         raise CorruptBatch(
-            f"a batch that should be at offset {batch.base_offset} of epoch {batch.epoch} holds {header}"
+            f"a batch expected at offset {batch.base_offset} of epoch {batch.epoch} has the header {header}"
         )
     check_crc(body)
 
@@ -184,7 +186,8 @@ def check(batch: Batch) -> None:
 def next_whole(data: bytes, position: int) -> int | None:
     """Return the start of the first whole batch with a matching CRC, at `position` or after it; None if there is none.
 
-    A batch of this log is found by its producer id, epoch and sequence, which are all -1: fourteen bytes 0xff.
+    The search looks for the producer id, epoch and sequence.  In the batches of this log they are all -1: fourteen
+    bytes 0xff.
     """
     at = data.find(_NO_PRODUCER, position + _NO_PRODUCER_AT)
     while at >= 0:
@@ -201,9 +204,9 @@ def next_whole(data: bytes, position: int) -> int | None:
 
 
 def split(data: bytes) -> tuple[Batch, ...]:
-    """Return the whole batches of a fetch; a size-limited fetch may end in the middle of one, which is left out.
+    """Return the whole batches of a fetch.  A size-limited fetch may end within a batch, which is then left out.
 
-    Raises CorruptBatch for other bytes.  The CRCs are checked when the batches are appended.
+    Raises CorruptBatch for bytes that are no batch.  The CRCs are verified later, when the batches are appended.
     """
     batches = []
     position = 0
@@ -219,7 +222,7 @@ def split(data: bytes) -> tuple[Batch, ...]:
 
 
 def is_control(raw: bytes) -> bool:
-    """Return whether a whole batch is a control batch, whose records are not for the state machine."""
+    """Return whether a whole batch is a control batch, whose records are not passed to the state machine."""
     return bool(raw[22] & _CONTROL)
 
 
@@ -237,14 +240,14 @@ def controls(raw: bytes) -> list[tuple[int, bytes]]:
     Raises CorruptBatch."""
     keys, found = _keys_and_values(raw)
     if list(map(len, keys)) != [_CONTROL_KEY.size] * len(found):
-        raise CorruptBatch("the key of a control record is its version and its type")
+        raise CorruptBatch("the key of a control record must be its version and its type")
     return [(_CONTROL_KEY.unpack(key)[1], value) for key, value in zip(keys, found, strict=True)]
 
 
 def _keys_and_values(raw: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Return the keys of the records that have one, and all values.
+    """Return the keys of the records that have a key, and all values.
 
-    At start every record of the log is read here, so a one-byte number is read without a function call.
+    A node reads every record of its log here when it starts, so a one-byte number is read without a function call.
     """
     (count,) = struct.unpack_from(">i", raw, 57)
     at = HEADER_SIZE_BYTES
@@ -253,7 +256,7 @@ def _keys_and_values(raw: bytes) -> tuple[list[bytes], list[bytes]]:
         for _ in range(count):
             length, at = (raw[at], at + 1) if raw[at] < 0x80 else read_uvarint(raw, at, _SHIFT_MAX)
             end = at + (length >> 1)
-            at += 1  # behind the attributes
+            at += 1  # after the attributes
             at = at + 1 if raw[at] < 0x80 else read_uvarint(raw, at, _SHIFT_MAX)[1]  # timestamp delta
             at = at + 1 if raw[at] < 0x80 else read_uvarint(raw, at, _SHIFT_MAX)[1]  # offset delta
             size, at = (raw[at], at + 1) if raw[at] < 0x80 else read_uvarint(raw, at, _SHIFT_MAX)
@@ -263,7 +266,7 @@ def _keys_and_values(raw: bytes) -> tuple[list[bytes], list[bytes]]:
             size, at = (raw[at], at + 1) if raw[at] < 0x80 else read_uvarint(raw, at, _SHIFT_MAX)
             behind = at + (size >> 1)
             if (length | size) & 1 or behind > end:
-                raise CorruptBatch("a record without a value, or one that overruns its record")
+                raise CorruptBatch("a record without a value, or whose value ends after the record")
             found.append(raw[at:behind])
             at = end
     except (IndexError, Malformed):
@@ -287,7 +290,7 @@ def leader_change(raw: bytes) -> LeaderChange:
 
 
 def voters(raw: bytes) -> VoterSet | None:
-    """Return the set of voters in a whole batch; None if it contains none.  Raises CorruptBatch."""
+    """Return the set of voters that a whole batch names; None if it names none.  Raises CorruptBatch."""
     if not is_control(raw):
         return None
     value = dict(controls(raw)).get(VOTERS)
@@ -307,7 +310,9 @@ def _batch(base_offset: int, epoch: int, attributes: int, count: int, records: b
 
 
 def _record(delta: int, key: bytes, value: bytes) -> bytes:
-    """Return one record; `key` is already encoded.  Attributes and timestamp delta are 0, headers none."""
+    """Return one record, with an already encoded key.  Its attributes and timestamp delta are 0, and it has no
+    headers.
+    """
     content = b"".join((b"\x00\x00", _zigzag(delta), key, _zigzag(len(value)), value, b"\x00"))
     return _zigzag(len(content)) + content
 
@@ -405,7 +410,7 @@ def encode_voters(voters: VoterSet) -> bytes:
 
 
 def decode_voters(value: bytes) -> VoterSet:
-    """Raises Malformed."""
+    """Return the set of voters in the value of a Voters record.  Raises Malformed."""
     try:
         record, _ = _VOTERS_CODEC.read(value, 0, 0)
         return voter_set(
@@ -435,4 +440,4 @@ _CONTROL_VALUES: Mapping[type, tuple[int, Callable[[Any], bytes]]] = {
     VoterSet: (VOTERS, encode_voters),
     KRaftVersion: (KRAFT_VERSION, encode_kraft_version),
 }
-"""Body of a control batch -> the type and the value of its one control record."""
+"""Class of the body of a control batch -> type of its only record, and function that encodes the record's value."""

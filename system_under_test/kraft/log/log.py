@@ -1,41 +1,46 @@
-"""The log: an append-only sequence of record batches whose tail can be truncated, and whose beginning can be deleted
-after a snapshot.
+"""The log: a sequence of record batches.  Batches are appended at the end, the tail can be truncated, and the part
+before a snapshot can be deleted.
 
-The consensus core sees it as a `LogView`, and the core's effects change it.  Three offsets describe its state:
+The consensus core reads the log as a `LogView`, and changes it by effects.  Three offsets describe its state:
 
-    start_offset  <=  flushed_offset  <=  end_offset
-    the first         durable: what a     what has been appended; readable at once,
-    offset            power loss leaves   followers may fetch it, a crash may take it
+    start_offset  <=  flushed_offset     <=  end_offset
+    first offset      durable below it:      end of the appended batches: readable at once,
+                      a power loss leaves    followers may fetch them, and a crash may lose
+                      these batches          them
 
 Flushing.  Appended batches stay in memory until a flush writes them, all in one write, and fsyncs them.  `begin_flush`
 runs the fsync concurrently with the loop; batches appended meanwhile wait for the next flush and share it.
 
-Recovery.  At start everything is read once: headers, CRCs, contiguous base offsets, epochs that never decrease.  Bytes
-that violate a rule are a torn tail only if all of this holds: they are in the *last* segment, no readable batch follows
-them, and they are not below the recovery point.  A torn tail is an append that a power loss interrupted, and it is
-truncated.  Anything else is damage to what was durable: the node must not start (`CorruptLog`), or it would forget what
-it has acknowledged. A first segment that begins above 0 is such damage, too, unless a snapshot covers the missing part.
-Afterwards the log is fsynced, because data that a killed process left in the page cache is not durable yet.
+Recovery.  At start the node reads the whole log once, and verifies headers, CRCs, contiguous base offsets, and epochs
+that never decrease.  Bytes that violate a rule are a torn tail only if all of this holds: they are in the *last*
+segment, no readable batch follows them, and they are not below the recovery point.  A torn tail is an append that a
+power loss interrupted; it is truncated.  Any other violation is corruption of durable data.  Then the node must not
+start (`CorruptLog`), because it would forget entries that it has acknowledged.  A first segment that begins above 0 is
+corruption, too, unless a snapshot covers the missing part.  After recovery the log is fsynced, because data that a
+killed process left in the page cache is not durable yet.
 
-Where it begins.  As in Kafka no file records this.  A log whose first segment begins at 0 begins there.  Any other
-begins at the end of the first snapshot that does not end before its first segment; earlier batches are ignored. `clean`
-deletes the log before a snapshot: first the start is raised, then the segments wholly before it are deleted, oldest
-first, then the older snapshots; the newest snapshot always stays.  So a crash leaves a log that begins at the end of
-one of the remaining snapshots.  A snapshot that a follower fetched replaces its log: the segments are deleted, newest
-first, and an empty log begins at the snapshot.  A crash in between leaves a shorter log that does not hold the end of
-its newest snapshot.  The next start replaces it: entries of such a log beyond the snapshot were never committed.
+Start of the log.  As in Kafka, no file records it.  If the first segment begins at 0, the log starts at 0.  Otherwise
+it starts at the end of the first snapshot that does not end before the first segment, and earlier batches are ignored.
+`clean` deletes the log before a snapshot: it raises the start, then deletes the segments that lie wholly before the
+start, oldest first, and then the older snapshots.  The newest snapshot always stays.  So after a crash, the log starts
+at the end of one of the remaining snapshots.
 
-At most one write is ever unsynced, so that a power loss which reorders writes leaves no batch after a torn one.
+A snapshot that a follower fetched replaces the follower's log: the segments are deleted, newest first, and an empty log
+starts at the end of the snapshot.  A crash meanwhile leaves a shorter log that does not contain the end of its newest
+snapshot.  At its next start, the node replaces this log by an empty one.  Entries of such a log beyond the snapshot
+were never committed.
 
-Reading.  Bytes from the disk are verified again (`DamagedLog`): a leader detects its own disk corruption and stops,
-before it sends damaged batches to its followers.
+At most one write at a time is not yet fsynced.  So a power loss that reorders writes leaves no batch after a torn one.
 
-Every truncation is made durable before it returns.  Otherwise a later append could survive a power loss that undoes
-the truncation, and the log would join batches of two histories.
+Reading.  Batches that are read from the disk are verified again (`DamagedLog`).  So a leader with a corrupt disk stops
+before it sends corrupt batches to its followers.
 
-The epoch cache (`leader-epoch-checkpoint`) follows from the batches and is rebuilt at start.  For every batch one entry
-of `BatchTable` stays in memory, so that a read finds its position by bisection.  The newest batches also stay in memory
-as bytes, so that replication does not read the disk.
+Every truncation is made durable before it returns.  Otherwise a later append could survive a power loss that undoes the
+truncation, and the log would join batches of two histories.
+
+The epoch cache (`leader-epoch-checkpoint`) is derived from the batches and is rebuilt at start.  `BatchTable` keeps one
+row for every batch in memory, so that a read finds the position of a batch by bisection.  The newest batches also stay
+in memory as bytes, so that replication does not read the disk.
 """
 
 from __future__ import annotations
@@ -62,20 +67,26 @@ CACHE_MAX_BYTES = 8 << 20
 
 
 class CorruptLog(ValueError):
-    """Durable data is damaged; the message says where.  The node must not start."""
+    """Raised if durable data is corrupt; the message names the position.  The node must not start."""
 
 
 class DamagedLog(ValueError):
-    """A batch on the disk differs from what was written there; the message names the position.  The node must stop."""
+    """Raised if a batch on the disk differs from the batch that was written; the message names the position.  The node
+    must stop.
+    """
 
 
 class LogRefused(ValueError):
-    """An append that is not contiguous: another base offset than the log's end, or a lower epoch."""
+    """Raised for an append that is not contiguous: its base offset is not the log's end, or its epoch is lower."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRecovery:
-    """Result of the recovery at start. torn_bytes: truncated from the end; `torn_because` gives the reason."""
+    """Result of the recovery at start.
+
+    torn_bytes: number of bytes that were truncated from the end
+    torn_because: the violated rule, if bytes were truncated
+    """
 
     batches: int
     torn_bytes: int
@@ -83,9 +94,12 @@ class LogRecovery:
 
 
 class Log:
-    """Created by `open_log`. start: see `LogView`.
+    """The log of one node.  `open_log` creates it.
 
-    Every change raises OSError if the disk does; the node must then stop."""
+    start: see `LogView`
+
+    Every change raises OSError if the disk does; the node must then stop.
+    """
 
     def __init__(
         self, disk: Disk, folder: str, segment_max_bytes: int, cache_max_bytes: int, checks_batches: bool
@@ -120,7 +134,7 @@ class Log:
 
     @property
     def flushed_offset(self) -> int:
-        """Return the offset below which everything survives a power loss."""
+        """Return the offset below which all batches survive a power loss."""
         return self._flushed
 
     @property
@@ -150,7 +164,7 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all segments together."""
+        """Return the total size of all segments."""
         return sum(segment.size_bytes for segment in self._segments)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
@@ -173,7 +187,9 @@ class Log:
         return found
 
     def batches(self, offset: int, end_offset: int | None = None) -> Iterator[Batch]:
-        """Yield batches from the one that contains `offset`, as far as they end at or below `end_offset`."""
+        """Yield batches from the one that contains `offset` on, up to the last batch that ends at or below
+        `end_offset`.
+        """
         number = bisect_right(self._batches.ends, offset)
         while number < len(self._batches):
             if end_offset is not None and self._batches.ends[number] > end_offset:
@@ -192,8 +208,8 @@ class Log:
     def append(self, batches: Sequence[Batch], timestamp_ms: int) -> None:
         """Append batches at the end: readable at once, durable after a flush.
 
-        Raises LogRefused if they are not contiguous and CorruptBatch if fetched bytes are damaged; nothing is appended
-        then.
+        Raises LogRefused if the batches are not contiguous, and CorruptBatch if fetched bytes are corrupt.  Nothing is
+        appended then.
         """
         raws = [codec.encode(batch, timestamp_ms, checked=self._checks_batches) for batch in batches]
         headers = [codec.read_header(raw) for raw in raws]
@@ -215,19 +231,20 @@ class Log:
             self._store_epochs()
 
     def flush(self) -> None:
-        """Make everything appended so far durable."""
+        """Make all appended batches durable."""
         if self._flushed < self.end_offset:
             self._segments[-1].flush()
             self._note_flushed(self.end_offset)
 
     def begin_flush(self, done: Callable[[int, Exception | None], None]) -> None:
-        """Begin to make everything appended so far durable, concurrently with the loop; one flush at a time.
+        """Begin to make all appended batches durable, concurrently with the loop.  At most one flush is in progress.
 
-        done: called on the loop afterwards with the current end of the log, and the error if any.  Batches that were
-        truncated meanwhile, or appended in their place, are not durable by it: see `flushed_offset`.
+        done: called on the loop afterwards, with the log end offset when the flush began, and the error or None
+
+        The flush does not cover batches that are truncated meanwhile, or appended in their place: see `flushed_offset`.
         """
         if self._flushing is not None:
-            raise RuntimeError("a flush goes on already")
+            raise RuntimeError("a flush is already in progress")
         self._flushing = self.end_offset
         self._segments[-1].begin_flush(partial(self._end_flush, self.end_offset, done))
 
@@ -238,7 +255,7 @@ class Log:
         if problem is None and durable is not None and durable > self._flushed:
             try:
                 self._note_flushed(durable)
-            except OSError as failed:  # `done` alone receives errors from outside the loop
+            except OSError as failed:  # this callback has no caller that could handle the error, so pass it to `done`
                 problem = failed
         done(end_offset, problem)
 
@@ -272,10 +289,11 @@ class Log:
     def clean(
         self, retention_bytes: int, oldest_ms: int, next_start: Callable[[Sequence[SnapshotId]], NewStart | None]
     ) -> None:
-        """Raise the start, repeatedly, while log and snapshots together are larger than `retention_bytes`, or the first
-        snapshot has no record younger than `oldest_ms`.
+        """Raise the start, one snapshot at a time, while the log and its snapshots are larger than `retention_bytes`,
+        or while the oldest snapshot contains no record younger than `oldest_ms`.
 
-        next_start: all snapshots -> possible next start of the log (`raft.decisions.next_log_start`).
+        next_start: returns the next possible start of the log for the ids of all snapshots
+            (`raft.decisions.next_log_start`)
         """
         while (start := next_start(self.snapshots.ids)) is not None and start.offset > self._cut_to:
             size_bytes = self.size_bytes + sum(map(self.snapshots.size_bytes, self.snapshots.ids))
@@ -285,8 +303,9 @@ class Log:
             self._begin_behind(start.behind, start.offset)
 
     def install(self, snapshot: SnapshotId) -> Content:
-        """Give a completely fetched snapshot its final name, and begin an empty log after it, unless the log already
-        contains its end.  Durable on return.  Raises CorruptSnapshot; nothing is changed then.
+        """Give a completely fetched snapshot its final name, and begin an empty log after the snapshot.  A log that
+        already contains the end of the snapshot is kept.  Durable on return.  Raises CorruptSnapshot before anything is
+        changed.
         """
         content = self.snapshots.load(snapshot, PART)
         if self.prefix_at(snapshot.end_offset) == snapshot:
@@ -332,7 +351,7 @@ class Log:
         self._recovery_point.close()
 
     def _batch(self, number: int) -> Batch:
-        """Raises DamagedLog."""
+        """Return a batch, from memory or from the disk.  Raises DamagedLog."""
         table, cached = self._batches, self._batches.newest.get(number)
         base, epoch, count = table.bases[number], table.epochs[number], table.ends[number] - table.bases[number]
         if cached is not None:
@@ -347,7 +366,9 @@ class Log:
         return batch
 
     def _segment_for(self, size_bytes: int, timestamp_ms: int) -> Segment:
-        """Return the last segment, or a new one if it is full or old; rolling makes the full one durable."""
+        """Return the last segment, or a new one if the last segment is full or old.  A full segment is made durable
+        first.
+        """
         if self._segments[-1].has_room(size_bytes, timestamp_ms, self._segment_max_bytes):
             return self._segments[-1]
         self.flush()
@@ -392,7 +413,7 @@ class Log:
             self._store_epochs()
 
     def _check_recovery_point(self, end_offset: int) -> None:
-        """Raises CorruptLog."""
+        """Raise CorruptLog if the log ends below the recovery point."""
         if end_offset < self._recovery_point.offset:
             raise CorruptLog(
                 f"{self._segments[-1].name} ends at offset {end_offset}, "
@@ -400,8 +421,8 @@ class Log:
             )
 
     def _find_start(self, first_base: int) -> SnapshotId:
-        """Find the start; raise CorruptLog if the log begins above 0 without a snapshot of the part before it
-        (KAFKA-14238).
+        """Return the snapshot after which the log begins.  Raises CorruptLog if the log begins above 0 without a
+        snapshot of the missing part (KAFKA-14238).
         """
         if first_base == 0:
             return BEGINNING
@@ -414,8 +435,8 @@ class Log:
         return found
 
     def _read_segments(self) -> bool:
-        """Read all batches, and take those from the start on.  Returns whether the log contains the end of the snapshot
-        where it begins.  Raises CorruptLog.
+        """Read all batches, and enter those from the start on into the table.  Returns whether the log contains the end
+        of the snapshot after which it begins.  Raises CorruptLog.
         """
         start = self.start
         end = self._segments[0].base_offset
@@ -424,7 +445,9 @@ class Log:
         for number, segment in enumerate(self._segments):
             last = number == len(self._segments) - 1
             if segment.base_offset != end:
-                raise CorruptLog(f"segment {segment.base_offset} does not join: the log before it ends at {end}")
+                raise CorruptLog(
+                    f"segment {segment.base_offset} does not continue the log, which ends at {end} before it"
+                )
             try:
                 for position, header in segment.scan(checked=self._checks_batches):
                     if why := _why_apart(header, end, epoch):
@@ -441,7 +464,9 @@ class Log:
         return holds_start
 
     def _check_snapshots(self) -> None:
-        """Verify that snapshots from the start on belong to this log.  Older ones, left by a crash, are deleted."""
+        """Verify that the snapshots from the start on belong to this log.  Delete older snapshots, which a crash left
+        behind.
+        """
         for each in list(self.snapshots.ids):
             if each < self.start:
                 self.snapshots.remove(each)
@@ -466,7 +491,7 @@ def _why_apart(header: BatchHeader, end: int, epoch: int) -> str:
     """Return the reason why a batch cannot follow a log that ends here; "" if it can."""
     if header.base_offset == end and header.epoch >= epoch:
         return ""
-    return f"a batch at {header.base_offset} of epoch {header.epoch} behind a log that ends at {end} in epoch {epoch}"
+    return f"a batch at {header.base_offset} of epoch {header.epoch} after a log that ends at {end} in epoch {epoch}"
 
 
 def open_log(
@@ -477,9 +502,9 @@ def open_log(
     cache_max_bytes: int = CACHE_MAX_BYTES,
     checks_batches: bool = True,
 ) -> Log:
-    """Return the log in `folder`, created or recovered.  Raises CorruptLog and OSError.
+    """Create the log in `folder`, or recover it.  Raises CorruptLog and OSError.
 
-    checks_batches: False for a planted bug only; CRCs are then not verified.
+    checks_batches: False for a planted bug only; CRCs are then not verified
     """
     disk.make_dir(folder)
     if not disk.exists(f"{folder}/partition.metadata"):

@@ -1,7 +1,7 @@
-"""One segment: a `.log` file of record batches; and the table of all batches, with the bytes of the newest ones.
+"""A segment (a `.log` file of record batches), and the table of all batches, with the bytes of the newest ones.
 
-Kafka keeps two sparse indexes beside it, and rebuilds missing ones.  This node finds a batch by the table in its memory
-(`log.py`), so it writes no index.
+Kafka keeps two sparse indexes beside each segment, and rebuilds missing indexes.  This node finds a batch by the table
+in memory (`log.py`), so it writes no index.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def file_name(base_offset: int) -> str:
 
 
 class Segment:
-    """Batches from `base_offset` on.  Made by `open`, or, empty, by `create`.
+    """One file with the batches from `base_offset` on.
 
-    size_bytes: of all batches, including those not written to the file yet.
-    name: of the batches' file, within the data directory.
+    size_bytes: size of all batches, including those not written to the file yet
+    name: path of the file within the data directory
     """
 
     def __init__(self, disk: Disk, folder: str, base_offset: int) -> None:
@@ -44,7 +44,7 @@ class Segment:
 
     @classmethod
     def create(cls, disk: Disk, folder: str, base_offset: int) -> Segment:
-        """Create an empty segment whose name is durable on return."""
+        """Create an empty segment.  Its file name is durable on return."""
         segment = cls(disk, folder, base_offset)
         disk.fsync_dir(folder)
         return segment
@@ -52,8 +52,8 @@ class Segment:
     def scan(self, *, checked: bool = True) -> Iterator[tuple[int, BatchHeader]]:
         """Yield (position, header) of every batch from the first on; CRCs are verified.
 
-        Raises CorruptBatch (IncompleteBatch at the end of the file) at the first bytes that are no whole batch;
-        `size_bytes` is then their position, and `cut` removes them.
+        Raises CorruptBatch (IncompleteBatch at the end of the file) at the first bytes that are no whole batch.  Then
+        `size_bytes` is the position of these bytes, and `cut` removes them.
         """
         data = self._log.read_at(0, self._log.size())
         view = memoryview(data)
@@ -69,7 +69,7 @@ class Segment:
             self._written_bytes = self.size_bytes
 
     def cut(self, size_bytes: int) -> None:
-        """Remove everything from a batch's position on; durable on return."""
+        """Remove all batches from the position `size_bytes` on; durable on return."""
         if size_bytes <= self._written_bytes:
             self._unwritten.clear()
             self._written_bytes = size_bytes
@@ -82,7 +82,9 @@ class Segment:
             self.first_timestamp_ms = None
 
     def has_room(self, size_bytes: int, timestamp_ms: int, max_size_bytes: int) -> bool:
-        """Return whether batches of this size belong into this segment.  A full or old segment accepts no more."""
+        """Return whether batches of this size can be appended to this segment.  A full or old segment accepts no more
+        batches.
+        """
         if not self.size_bytes:
             return True
         age_ms = timestamp_ms - (self.first_timestamp_ms or timestamp_ms)
@@ -113,10 +115,10 @@ class Segment:
         return self._log.size() - self.size_bytes
 
     def flush(self) -> None:
-        """Write appended batches, and make them durable.
+        """Write the appended batches, and make them durable.
 
-        The second of two writes begins when the first is durable, so that a power loss that reorders writes leaves no
-        batch after a torn one.
+        A write begins only after the previous write is durable.  So a power loss that reorders writes leaves no batch
+        after a torn one.
         """
         if self._syncing and self._unwritten:
             self._log.fsync()
@@ -124,8 +126,10 @@ class Segment:
         self._log.fsync()
 
     def begin_flush(self, done: Callable[[Exception | None], None]) -> None:
-        """Act like `flush`, but run the fsync concurrently with the loop, and call `done` on the loop after it.  One at
-        a time; batches appended meanwhile are written by the next flush.
+        """Flush like `flush`, but run the fsync concurrently with the loop.  At most one fsync is in progress; the next
+        flush writes the batches that are appended meanwhile.
+
+        done: called on the loop after the fsync, with its error or None
         """
         self._write()
         self._syncing = True
@@ -144,7 +148,7 @@ class Segment:
             self._unwritten.clear()
 
     def close(self) -> None:
-        """Close the file, after its fsync in progress."""
+        """Close the file, after the fsync in progress if there is one."""
         self._closed = True
         if not self._syncing:
             self._log.close()
@@ -162,7 +166,10 @@ class Segment:
 
 
 class BatchTable:
-    """One row per batch, in columns: 41 bytes a batch.  newest: number of a batch -> its bytes, oldest first."""
+    """One row per batch, stored in columns: 41 bytes a batch.
+
+    newest: row number -> bytes, for the newest batches, oldest first
+    """
 
     def __init__(self, newest_max_bytes: int) -> None:
         self.bases, self.ends, self.hashes = array("q"), array("q"), array("q")
@@ -176,7 +183,10 @@ class BatchTable:
         return len(self.ends)
 
     def add(self, header: BatchHeader, segment: int, position: int, prefix: int, raw: bytes | None) -> None:
-        """raw: bytes of the batch, if a read may need them soon."""
+        """Add a row.
+
+        raw: bytes of the batch if they should stay in memory, or None
+        """
         if raw is not None:
             self.newest[len(self)] = raw
             self._newest_bytes += len(raw)
@@ -197,14 +207,14 @@ class BatchTable:
         self._keep_newest({number: raw for number, raw in self.newest.items() if number < count})
 
     def drop_first(self, count: int, segments: int) -> None:
-        """Remove this number of first batches, and of segments."""
+        """Remove the first `count` batches, and renumber the segments, of which the first `segments` are removed."""
         for column in self._columns():
             del column[:count]
         self.segments = array("i", [number - segments for number in self.segments])
         self._keep_newest({number - count: raw for number, raw in self.newest.items() if number >= count})
 
     def epoch_starts(self) -> list[tuple[int, int]]:
-        """Return (epoch, its start offset) of every epoch, both rising."""
+        """Return (epoch, start offset) of every epoch, in ascending order."""
         found, number = [], 0
         while number < len(self):
             found.append((self.epochs[number], self.bases[number]))

@@ -1,14 +1,14 @@
-"""The small files of a data directory, which are all replaced atomically, except for the recovery point.
+"""The small files of a data directory.  All of them except the recovery point are replaced atomically.
 
 *meta.properties.*  Identity of the data directory.  Written once, when the directory is formatted.
 
 *quorum-state.*  Epoch, leader and vote, one line of JSON.  A quorum of static voters writes version 0 of Kafka's
-QuorumStateData (KIP-595), which names the voted replica by id alone.  If voters can change it is version 1, with the
-directory id of the vote and without the voters (KIP-853).  A node reads both: the file of an upgraded cluster has
-version 0 until the node stores something again.
+QuorumStateData (KIP-595), which names the voted replica by id alone.  If voters can change, it writes version 1, with
+the directory id of the vote and without the voters (KIP-853).  A node reads both: after an upgrade, the file keeps
+version 0 until the node stores its state again.
 
 *leader-epoch-checkpoint.*  Start of each epoch in the log.  Kafka's text format: a line with the version (0), a line
-with the number of entries, and one line "epoch offset" per entry.  It follows from the batch headers, so a missing,
+with the number of entries, and one line "epoch offset" per entry.  It is derived from the batches, so a missing,
 torn or old file is rebuilt at start.
 
 *recovery-point.*  End of the part of the log that is known to be durable: one offset in a small file, which recovery
@@ -17,10 +17,10 @@ compares with the log.
     recovery-point    int64 offset, big endian | uint32 CRC-32C of these eight bytes
 
 The file is written after each fsync of the log, and it is not fsynced itself.  So it may be old, but never too high: if
-a value survives a crash, everything below it was fsynced before.  After a kill it is exact.  Before a truncation of the
-log the point is lowered, and that is fsynced.  A missing or torn file promises nothing.
+a value survives a crash, everything below it was fsynced before.  After a kill it is exact.  Before the log is
+truncated, the point is lowered and the file is fsynced.  A missing or torn file guarantees nothing.
 
-Without it a flipped bit in the last batch of a clean log would look like an append torn by a power loss.
+Without the file, a flipped bit in the last batch of an intact log would look like an append torn by a power loss.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ from system_under_test.kraft.raft.messages import QuorumState, ReplicaKey
 
 
 def replace(disk: Disk, path: str, data: bytes) -> None:
-    """Make `data` the content of `path`, durable on return; a crash at any point leaves the old or the new content.
+    """Make `data` the content of `path`, durable on return.  A crash at any point leaves the old or the new content.
 
-    Content first, then the name, then the folder: if a file is renamed before its fsync, it may be empty after a crash.
+    The content is fsynced before the rename, and the folder after it.  A file that is renamed before its fsync may be
+    empty after a crash.
     """
     folder = path.rpartition("/")[0]
     temporary = path + ".tmp"
@@ -68,7 +69,7 @@ META_PROPERTIES = "meta.properties"
 
 
 class WrongDirectory(ValueError):
-    """The directory is not formatted, or belongs to another node or cluster."""
+    """Raised if the directory is not formatted, or belongs to another node or cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def kafka_uuid(value: UUID) -> str:
 
 
 def parse_uuid(text: str) -> UUID:
-    """Raises ValueError."""
+    """Return the UUID that Kafka writes as `text`.  Raises ValueError."""
     return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
 
 
@@ -118,7 +119,7 @@ def read_properties(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties
 
 
 def parse_properties(data: bytes) -> MetaProperties:
-    """Raises WrongDirectory."""
+    """Return the properties in the content of the file.  Raises WrongDirectory."""
     try:
         lines = (line.strip() for line in data.decode().splitlines())
         fields = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
@@ -135,11 +136,16 @@ QUORUM_STATE = "quorum-state"
 
 
 class UnreadableQuorumState(ValueError):
-    """The file cannot be understood.  A node that forgot its vote must not vote again, so it must not start."""
+    """Raised if quorum-state cannot be read.  The node must not start, because it may have voted and could vote
+    again.
+    """
 
 
 class QuorumStateFile:
-    """voters: those of the configuration; None if they can change from the first leader on."""
+    """The quorum-state file.
+
+    voters: ids of the configured voters; None if voters can change from the first leader on
+    """
 
     def __init__(self, disk: Disk, folder: str, cluster_id: str, voters: Sequence[int] | None) -> None:
         self._disk = disk
@@ -150,7 +156,8 @@ class QuorumStateFile:
     def load(self) -> QuorumState:
         """Return the last stored state; epoch 0 and no vote if there is none.
 
-        Raises UnreadableQuorumState, also if leader or vote is not among the voters in the file.
+        Raises UnreadableQuorumState if the file is invalid, or if it is of version 0 and names a leader or a vote that
+        is none of the configured voters.
         """
         data = read(self._disk, self._path)
         if data is None:
@@ -166,7 +173,8 @@ class QuorumStateFile:
     def store(self, state: QuorumState, *, voters_in_log: bool = False) -> None:
         """Store the state, durable on return.
 
-        voters_in_log: the log names the voters; those of the configuration do not count."""
+        voters_in_log: True if the log names the voters, and the configured voters no longer count
+        """
         voters = None if voters_in_log else self._voters
         replace(self._disk, self._path, encode_state(state, self._cluster_id, voters))
 
@@ -188,7 +196,7 @@ def encode_state(state: QuorumState, cluster_id: str, voters: Sequence[int] | No
 
 
 def decode_state(data: bytes) -> QuorumState:
-    """Decode the state; raise UnreadableQuorumState with the error."""
+    """Return the state in the content of the file.  Raises UnreadableQuorumState."""
     return _read_state(data)[0]
 
 
@@ -239,19 +247,22 @@ _OFFSET = struct.Struct(">q")
 
 
 class RecoveryPoint:
-    """offset: everything below it was fsynced; -1 if it is unknown."""
+    """The recovery-point file.
+
+    offset: all entries below it were fsynced; -1 if it is unknown
+    """
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._file = disk.open(f"{folder}/{RECOVERY_POINT}")
         self.offset = read_recovery_point(self._file.read_at(0, _POINT.size))
 
     def raise_to(self, offset: int) -> None:
-        """Raise the point; call it after the fsync that made everything below `offset` durable."""
+        """Raise the point.  Call this after the fsync that made all entries below `offset` durable."""
         if offset != self.offset:
             self._write(offset)
 
     def lower_to(self, offset: int) -> None:
-        """Lower the point; call it before the log is truncated to `offset`.  Durable on return."""
+        """Lower the point, durable on return.  Call this before the log is truncated to `offset`."""
         if offset < self.offset:
             self._write(offset)
             self._file.fsync()
@@ -265,7 +276,7 @@ class RecoveryPoint:
 
 
 def read_recovery_point(content: bytes) -> int:
-    """Return the offset in the file; -1 if there is none."""
+    """Return the offset in the content of the file; -1 if the content is invalid."""
     if len(content) < _POINT.size:
         return -1
     offset, crc = _POINT.unpack(content)

@@ -1,14 +1,14 @@
 """Snapshots of a log (KIP-630): their content and their files.
 
-The content is record batches, as in the log, that result in the state at its end.
+The content is a sequence of record batches, as in the log.  Their records result in the state at the snapshot's end.
 
-    a control batch with the header    int16 version 0 | int64 time of the last record it stands for | tags
-    KRaftVersion and Voters            if the log names voters: two control batches here, in Kafka's the first has all
+    a control batch with the header    int16 version 0 | int64 time of the newest covered record | tags
+    KRaftVersion and Voters            if the log names voters: two control batches; Kafka puts all into the first
     data batches                       the records that make up the state
     a control batch with the footer    int16 version 0 | tags
 
-Offsets count from 0 within the file, and the epoch of every batch is that of the snapshot.  A file without its footer
-is not complete.  A quorum of static voters (kraft.version 0) writes no voters into its snapshots; nor does Kafka.
+Offsets count from 0 within the file, and every batch has the epoch of the snapshot.  A file without its footer
+is incomplete.  As in Kafka, a quorum of static voters (kraft.version 0) writes no voters into its snapshots.
 
 Tag 10000 of the header is specific to this implementation, and other readers skip it: an int64, the prefix hash of the
 log at the end of the snapshot (`batch.py`).  A node continues the prefix hash from it, because the log before the
@@ -19,8 +19,8 @@ The files:
     <end offset, 20 digits>-<epoch, 10 digits>.checkpoint         complete and durable
     <end offset, 20 digits>-<epoch, 10 digits>.checkpoint.part    being written or fetched; removed at the next start
 
-A snapshot gets its final name only when its bytes are durable: fsync, rename, fsync of the folder.  If it is renamed
-before its fsync, it may be empty after a power loss, when the log before it may already be deleted.
+A snapshot gets its final name only when its bytes are durable: fsync, rename, fsync of the folder.  If it were renamed
+before its fsync, it could be empty after a power loss, while the log before it may already be deleted.
 """
 
 from __future__ import annotations
@@ -50,12 +50,15 @@ BATCH_MAX_BYTES = 1 << 18
 
 
 class CorruptSnapshot(ValueError):
-    """Bytes that are no complete snapshot; the message names the file, the position and the reason."""
+    """Raised for bytes that are no complete snapshot; the message names the file, the position and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader(Struct):
-    """last_timestamp_ms: of the newest record that the snapshot covers."""
+    """The record that begins a snapshot.
+
+    last_timestamp_ms: timestamp of the newest record that the snapshot covers
+    """
 
     version: Int16
     last_timestamp_ms: Int64
@@ -69,9 +72,10 @@ class Footer(Struct):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """values: of the records of the state, in an order in which they can be replayed.
+    """The content of a snapshot.
 
-    voters: in force at the end of the snapshot; None if the log before it named none.
+    values: the records of the state, in an order in which they can be replayed
+    voters: voters in force at the end of the snapshot; None if the log before it named none
     """
 
     header: SnapshotHeader
@@ -80,7 +84,9 @@ class Content:
 
     @property
     def state_hash(self) -> int:
-        """See `SnapshotWriter.content_hash`.  Kafka writes some records in a later version than necessary."""
+        """Return the hash of the state (see `SnapshotWriter`).  Records are hashed in canonical form, because Kafka
+        writes some records in a later version than necessary.
+        """
         return reduce(xor, (value_hash(canonical(value)) for value in self.values), 0)
 
 
@@ -88,10 +94,11 @@ _HEADER_CODEC, _FOOTER_CODEC = StructCodec(SnapshotHeader), StructCodec(Footer)
 
 
 class SnapshotWriter:
-    """The bytes of a snapshot, batch by batch.  Iterate over it once; `content_hash` covers the batches yielded so far.
+    """The bytes of a snapshot, batch by batch.  Iterate over it only once.
 
-    batch_max_bytes: maximum size of values after which a batch is full.
-    content_hash: XOR over the values of int64(BLAKE2b-8), which is the state hash of an image with just these values.
+    batch_max_bytes: a batch is full when its values reach this size
+    content_hash: XOR of int64(BLAKE2b-8) over the values yielded so far.  After the last value, it equals the state
+        hash of an image with these values.
     """
 
     def __init__(
@@ -136,7 +143,10 @@ def value_hash(value: bytes) -> int:
 
 
 class _Found(NamedTuple):
-    """A batch of a snapshot. controls: (type, value) of its records, for a control batch."""
+    """A batch of a snapshot.
+
+    controls: (type, value) of the records of a control batch
+    """
 
     position: int
     header: BatchHeader
@@ -145,7 +155,9 @@ class _Found(NamedTuple):
 
 
 def _batches(data: bytes) -> Iterator[_Found]:
-    """Yield batches; raise CorruptSnapshot if the next bytes are no whole batch, or the first ones no header."""
+    """Yield the batches.  Raises CorruptSnapshot if the next bytes are no whole batch, or if the first batch has no
+    header.
+    """
     position = 0
     while position < len(data) or not position:
         try:
@@ -154,7 +166,7 @@ def _batches(data: bytes) -> Iterator[_Found]:
             codec.check_crc(raw)
             controls = codec.controls(raw) if header.control else []
             if not position and (not controls or controls[0][0] != HEADER):
-                raise CorruptBatch("another record where the header must stand")
+                raise CorruptBatch("the first record must be the header")
         except CorruptBatch as problem:
             where = f"byte {position}" if position else "it has no header"
             raise CorruptSnapshot(f"{where}: {problem}") from None
@@ -169,7 +181,9 @@ def read(data: bytes, snapshot: SnapshotId) -> Content:
     for position, batch, raw, controls in _batches(data):
         try:
             if (batch.base_offset, batch.epoch) != (offset, snapshot.epoch) or ended:
-                raise CorruptBatch(f"a batch at offset {batch.base_offset} of epoch {batch.epoch} stands at {offset}")
+                raise CorruptBatch(
+                    f"a batch at offset {batch.base_offset} of epoch {batch.epoch}, but {offset} is expected"
+                )
             if not batch.control:
                 values += codec.values(raw)
             for place, (kind, value) in enumerate(controls, offset):
@@ -177,7 +191,7 @@ def read(data: bytes, snapshot: SnapshotId) -> Content:
                     _FOOTER_CODEC.read(value, 0, 0)
                     ended = True
                 elif place and (ended or kind not in (KRAFT_VERSION, VOTERS)):
-                    raise CorruptBatch(f"a control record of type {kind} stands at offset {place}")
+                    raise CorruptBatch(f"an unexpected control record of type {kind} at offset {place}")
         except (CorruptBatch, Malformed) as problem:
             raise CorruptSnapshot(f"byte {position}: {problem}") from None
         offset += batch.count
@@ -188,11 +202,12 @@ def read(data: bytes, snapshot: SnapshotId) -> Content:
 
 
 BEGINNING_MAX_BYTES = 1 << 16
-"""Bytes that suffice for `read_beginning`, with up to 500 voters."""
+"""Number of bytes that suffice for `read_beginning`, with up to 500 voters."""
 
 
 def read_beginning(data: bytes) -> tuple[SnapshotHeader, VoterSet | None]:
-    """Return the header and the voters, None if it names none, from the first bytes of a snapshot.
+    """Return the header and the voters from the first bytes of a snapshot.  The voters are None if the snapshot names
+    none.
 
     The bytes may end within a batch.  Raises CorruptSnapshot.
     """
@@ -222,15 +237,18 @@ def file_name(snapshot: SnapshotId) -> str:
 def snapshots_in(disk: Disk, folder: str) -> list[SnapshotId]:
     """Return the complete snapshots in a folder, oldest first.
 
-    The one at offset 0, which Kafka's formatter writes, represents no part of the log: it is neither loaded nor offered
-    to followers.
+    The snapshot at offset 0, which Kafka's formatter writes, covers no part of the log and is left out.  So it is
+    neither loaded nor offered to followers.
     """
     found = [_NAME.fullmatch(name) for name in disk.names(folder)]
     return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match and int(match[1]))
 
 
 class Snapshots:
-    """ids: the complete ones, oldest first.  All methods raise OSError."""
+    """The snapshots in the folder of a log.  All methods may raise OSError.
+
+    ids: the complete snapshots, oldest first
+    """
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
@@ -257,9 +275,9 @@ class Snapshots:
             return file.read_at(position, size_bytes), file.size()
 
     def load(self, snapshot: SnapshotId, suffix: str = "") -> Content:
-        """Return the content of a snapshot, or with PART of an unfinished one whose last bytes are written.
+        """Return the content of a snapshot.  Raises CorruptSnapshot.
 
-        Raises CorruptSnapshot.
+        suffix: PART to load an unfinished snapshot whose bytes are all written
         """
         try:
             with self._open(snapshot, suffix) as file:
@@ -268,7 +286,7 @@ class Snapshots:
             raise CorruptSnapshot(f"{file_name(snapshot)}{suffix}: {problem}") from None
 
     def header(self, snapshot: SnapshotId) -> SnapshotHeader:
-        """Raises CorruptSnapshot."""
+        """Return the header of a snapshot.  Raises CorruptSnapshot."""
         return self._beginning(snapshot)[0]
 
     def voters(self, snapshot: SnapshotId) -> VoterSet | None:
@@ -287,14 +305,14 @@ class Snapshots:
     # Making one
 
     def write_part(self, snapshot: SnapshotId, position: int, data: bytes) -> None:
-        """Write bytes of an unfinished snapshot; position 0 starts it over."""
+        """Write bytes of an unfinished snapshot.  Position 0 discards all earlier bytes."""
         with self._open(snapshot, PART) as file:
             if position == 0:
                 file.truncate(0)
             file.write_at(position, data)
 
     def sync_part(self, snapshot: SnapshotId) -> None:
-        """Make the bytes written so far durable, so that `freeze` has little left to do."""
+        """Make the bytes written so far durable, so that the fsync of `freeze` is short."""
         with self._open(snapshot, PART) as file:
             file.fsync()
 
@@ -304,7 +322,7 @@ class Snapshots:
             read(file.read_at(0, position) + data, snapshot)
 
     def freeze(self, snapshot: SnapshotId) -> None:
-        """Give the completed snapshot its final name, durable on return."""
+        """Give a complete snapshot its final name, durable on return."""
         self.sync_part(snapshot)
         path = self._path(snapshot)
         self._disk.rename(path + PART, path)

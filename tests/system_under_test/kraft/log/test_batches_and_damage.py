@@ -242,7 +242,7 @@ def test_damage_before_the_last_segment_refuses_to_start(tmp_path: Path) -> None
     content[-1] ^= 1
     paths[0].write_bytes(content)
     paths[1].unlink()
-    with pytest.raises(CorruptLog, match="does not join"):
+    with pytest.raises(CorruptLog, match="does not continue the log"):
         open_log(RealDisk(tmp_path))
 
 
