@@ -1,25 +1,26 @@
 """Assembles a node, in one place: for a process in a container, for a simulator and for tests.
 
     node = assemble(config, ports)     reads the disk; raises CannotStart
-    await node.start()                 takes part in the quorum and listens; raises CannotStart
-    await node.ended                   the exit status (see `node`)
+    await node.start()                 joins the quorum and listens; raises CannotStart
+    await node.ended                   the exit status (see `executor`)
     await node.close()
 
 Time, disk, sockets, randomness and the trace come only through `ports`.
 
 *Own entry.*  A replica reports its identity, and it may make itself a voter (KIP-853).
 
-Report.  A voter sends UpdateRaftVoter to the leader.  While `kraft.version` is 0, it does so once for each leader.  The
-leader keeps the report in memory, and needs it for an upgrade (`raft/changes.py`).  Afterwards a voter does so only
-while its entry in the log differs from its identity.  So does the leader itself, because no other node knows its
-endpoints.
+Report.  A voter reports its identity to the leader with UpdateRaftVoter.  While `kraft.version` is 0, it sends one
+report to each leader, which keeps the report in memory for an upgrade (`raft/changes.py`).  From version 1 on, a voter
+sends reports only while its entry in the log differs from its identity.  The leader reports itself, too, because no
+other node knows its endpoints.
 
-Registration.  A controller registers with the active one, because Kafka refuses a feature level that a voter has not
-declared to support (KIP-919).
+Registration.  A controller registers with the active controller, because Kafka rejects a feature level that a voter has
+not declared to support (KIP-919).
 
 Join.  A controller with `controller.quorum.auto.join.enable` that follows a leader and is no voter sends AddRaftVoter.
-The leader refuses until the controller has caught up, so the controller sends it again.  If the log names its id with
-the directory of another disk, that disk was replaced: the controller first has its former voter removed.
+The leader refuses until the controller has caught up, so the controller repeats the request.  If the log names this id
+with the directory of another disk, that disk was replaced.  Then the controller first requests the removal of its
+former voter.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ UNKNOWN_PEER_S = 0.1
 
 
 class CannotStart(RuntimeError):
-    """One sentence: the obstacle, and the remedy."""
+    """Raised if a node cannot start.  The message is one sentence: the obstacle, and the remedy."""
 
 
 class KraftNode:
@@ -112,13 +113,13 @@ class KraftNode:
         self._own_voter.start()
 
     async def stop(self) -> None:
-        """Shut down cleanly: the broker transfers its leaderships, then see `QuorumNode.stop`."""
+        """Shut down cleanly: first the broker transfers its leaderships, then the voter stops (`QuorumNode.stop`)."""
         if self._broker is not None:
             await self._broker.leave()
         await self.quorum.stop()
 
     async def close(self) -> None:
-        """Drop every connection.  Call it after the end."""
+        """Close every connection.  Call this after the node has ended."""
         if self._broker is not None:
             self._broker.close()
         await self._server.close()
@@ -134,10 +135,11 @@ def assemble(
     calls: Calls | None = None,
     trace: Trace | None = None,
 ) -> KraftNode:
-    """Return a node on the running loop, with the content of its disk.  Raises CannotStart.  timing: None = Kafka's
-    defaults.
+    """Return a node on the running loop, with the content of its disk.  Raises CannotStart.
 
-    calls: carry the requests to other voters in place of connections. trace: replaces the one in `ports`.
+    timing: None for Kafka's defaults
+    calls: carries the requests to other voters instead of connections
+    trace: replaces the trace of `ports`
     """
     transport = ChannelTransport(config, ports.network)
     quorum = assemble_quorum(config, ports, timing, transport=transport, calls=calls, trace=trace)
@@ -147,7 +149,7 @@ def assemble(
 
 
 def _broker_role(config: Config, ports: Ports, quorum: QuorumNode, api: Api) -> BrokerRole | None:
-    """Raises CannotStart if the disk fails."""
+    """Return the node as a broker, or None if it is no broker.  Raises CannotStart if the disk fails."""
     if config.brokers is None or BROKER not in config.brokers.roles:
         return None
     incarnation = UUID(int=ports.random(f"incarnation/{quorum.incarnation}").getrandbits(128), version=4)
@@ -187,7 +189,8 @@ def assemble_quorum(
 ) -> QuorumNode:
     """Return a node without its listening socket and its clients.  Raises CannotStart.
 
-    calls: replaces a transport. trace: replaces the one in `ports`.
+    calls: carries the requests to other voters instead of a transport
+    trace: replaces the trace of `ports`
     """
     bugs = frozenset() if config.bug is None else frozenset({config.bug})
     try:
@@ -224,7 +227,7 @@ def assemble_quorum(
         clock=ports.clock,
         transport=transport,
         trace=trace,
-        # A different sequence after each restart, or nodes would split the same votes repeatedly.
+        # A different sequence after each restart; otherwise nodes would split the same votes again.
         random=ports.random(f"timeouts/{trace.incarnation}"),
         names={peer.id: peer.name for peer in config.peers.values()},
         brokers={
@@ -247,8 +250,9 @@ def assemble_quorum(
 
 
 class ChannelTransport:
-    """`ports.Transport` over one `wire.channel.Channel` per peer: those of the configuration, and those that the log
-    names later."""
+    """`ports.Transport` over one `wire.channel.Channel` per peer.  The peers are those of the configuration, and later
+    also those that the log names.
+    """
 
     def __init__(self, config: Config, network: Network) -> None:
         self._config = config
@@ -275,10 +279,10 @@ class ChannelTransport:
         )
 
     async def request(self, peer: int, request: RaftRequest) -> RaftResponse | None:
-        """Also returns None if the peer's address is unknown."""
+        """Return the response of the peer, or None.  Also returns None if the peer's address is unknown."""
         channel = self._channels.get(peer)
         if channel is None:
-            await asyncio.sleep(UNKNOWN_PEER_S)  # the core would retry at once
+            await asyncio.sleep(UNKNOWN_PEER_S)  # otherwise the core would retry at once
             return None
         return await channel.request(request)
 
@@ -292,7 +296,7 @@ class ChannelTransport:
 
 
 def taking_raft_requests(node: QuorumNode) -> TakeAtOnce:
-    """Passes the consensus core its own RPCs; all others go to the API."""
+    """Return a function that passes the RPCs of the consensus core to the node.  All other requests go to the API."""
 
     def take(connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
         if header.api_key not in translate.RAFT_APIS:
@@ -300,7 +304,7 @@ def taking_raft_requests(node: QuorumNode) -> TakeAtOnce:
         try:
             request = translate.decode_request(header, frame, at)
         except translate.MalformedRpc as problem:
-            log.warning("connection %d asks for what no voter asks: %s", connection, problem)
+            log.warning("connection %d sent a request that no voter sends: %s", connection, problem)
             reply(partial(encode_response, header.correlation_id, translate.invalid_request(header.api_key)))
             return True
         knows_leader = isinstance(request, FetchRequest) and node.voters.entry(request.replica.id) is not None
@@ -313,7 +317,9 @@ def taking_raft_requests(node: QuorumNode) -> TakeAtOnce:
 
 
 def _check_directory(config: Config, found: UUID) -> None:
-    """Raise CannotStart for the disk of another replica, unless voters can change: then it joins as a new one."""
+    """Raise CannotStart if the disk belongs to another replica.  If voters can change, any disk is accepted, and the
+    node joins as a new replica.
+    """
     if config.dynamic:
         return
     known = config.directories.get(config.node_id)
@@ -325,23 +331,27 @@ def _check_directory(config: Config, found: UUID) -> None:
 
 
 def new_uuids(ports: Ports, incarnation: int) -> Callable[[], UUID]:
-    """Return topic ids that follow from the seed and never repeat."""
+    """Return a function that returns topic ids, which follow from the seed and never repeat."""
     random = ports.random(f"topic ids/{incarnation}")
     return lambda: UUID(int=random.getrandbits(128), version=4)
 
 
 EVERY_S = 2.0
-"""The fetch timeout, as in Kafka."""
+"""Seconds between two checks of the own entry: the fetch timeout, as in Kafka."""
 PATIENCE_S = 5.0
 
 Send = Callable[[Entity, float], Awaitable[Entity]]
-"""Sends a request to the active controller.  Raises NotQueued, TimeoutError or OSError if there is no answer."""
+"""Function that sends a request to the active controller.  Raises NotQueued, TimeoutError or OSError if there is no
+answer.
+"""
 
 
 def joining(me: VoterEntry, role: str, voters: VoterSet) -> AddVoter | RemoveVoter | None:
-    """Return the change that makes this replica a voter, or one that must precede it; None if there is none now.
+    """Return the change that makes this replica a voter, or the change that must precede it.  None if there is none
+    now.
 
-    voters: those that its log names last."""
+    voters: the voters that the replica's log names last
+    """
     if role != Role.FOLLOWER or voters.holds(me.key):
         return None
     known = voters.entry(me.key.id)
@@ -349,7 +359,10 @@ def joining(me: VoterEntry, role: str, voters: VoterSet) -> AddVoter | RemoveVot
 
 
 def must_report(me: VoterEntry, role: str, voters: VoterSet, kraft_version: int, *, reported: bool) -> bool:
-    """Return whether this voter must report its identity to its leader. reported: it has done so to this leader."""
+    """Return whether this voter must report its identity to its leader.
+
+    reported: True if it has already reported to this leader
+    """
     if role not in (Role.FOLLOWER, Role.LEADER) or not voters.holds(me.key):
         return False
     if kraft_version == 0:
@@ -358,8 +371,11 @@ def must_report(me: VoterEntry, role: str, voters: VoterSet, kraft_version: int,
 
 
 class OwnVoter:
-    """at: address at which the other voters reach this node. joins: it makes itself a voter if it is none.
-    incarnation: as which it registers as a controller, new at each start; None: it does not register.
+    """Reports and registers this node, and makes it a voter.
+
+    at: address at which the other voters reach this node
+    joins: True if this node makes itself a voter when it is no voter
+    incarnation: id under which this node registers as a controller, new at each start; None for no registration
     """
 
     def __init__(
@@ -402,19 +418,21 @@ class OwnVoter:
                 continue
             change = joining(self._me, role, voters) if self._joins else None
             if change is not None and await self._succeeds(change):
-                what = "added" if isinstance(change, AddVoter) else "removed the voter before it"
+                what = "added this node" if isinstance(change, AddVoter) else "removed the voter of the old disk"
                 self._say(f"auto-join: {what}")
 
     async def _succeeds(self, change: AddVoter | RemoveVoter | UpdateVoter | RegisterControllerRecord) -> bool:
         try:
             answer = await self._send(_request(change, self._quorum.epoch), PATIENCE_S)
         except (NotQueued, MalformedFrame, OSError):  # also TimeoutError, which is an OSError
-            return False  # the log shows later whether it was applied
+            return False  # the log shows later whether the change was applied
         return bool(answer.error_code == 0)
 
 
 def must_register(registration: RegisterControllerRecord, image: Image) -> bool:
-    """Return whether a controller must still register, if `metadata.version` has registrations of controllers."""
+    """Return whether a controller must still register.  Always False while `metadata.version` has no registrations of
+    controllers.
+    """
     held = image.table(RegisterControllerRecord).get(registration.controller_id)
     return (image.metadata_version or 0) >= CONTROLLERS_REGISTER_SINCE and held != registration
 

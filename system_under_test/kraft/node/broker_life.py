@@ -1,28 +1,29 @@
-"""A broker's own view of its lifecycle, and the in-sync replicas of the partitions that it leads.  Pure.
+"""A broker's own view of its lifecycle, and the in-sync replicas of the partitions that it leads.  This module is pure.
 
-*Life.*  The lifecycle of a broker (KIP-631) is a state machine that receives times and answers.
+*Lifecycle.*  The lifecycle of a broker (KIP-631) is a state machine whose inputs are times and answers.
 
     REGISTERING --registered--> FENCED --unfenced by a heartbeat--> SERVING
                                   ^                                    |
                                   +------fenced by a heartbeat---------+
-    FENCED | SERVING --leave--> LEAVING --told to stop, or nobody tells--> STOPPED
+    FENCED | SERVING --leave--> LEAVING --told to stop, or not told in time--> STOPPED
 
-A broker asks to stay fenced until the controller has answered that it has caught up: that it knows its own
-registration.  As in Kafka, only the controller decides that, by the offset in the heartbeat (KAFKA-13959).
+A broker asks to stay fenced until the controller has answered that the broker has caught up, so that it has applied its
+own registration.  As in Kafka, only the controller decides this, by the metadata offset in the heartbeat (KAFKA-13959).
 
-A broker that the controller told to stop has shut down cleanly: its replicas are no longer needed.  It writes its epoch
-to the disk.  The next incarnation sends this epoch when it registers; without it the controller treats its replicas as
-incomplete (KIP-966).
+A broker that the controller told to stop has shut down cleanly: its replicas are no longer needed.  The broker then
+writes its epoch to the disk.  The next incarnation sends this epoch when it registers.  Without the epoch, the
+controller treats the broker's replicas as incomplete (KIP-966).
 
-*In-sync replicas.*  Those that answer; a replica that is silent for long is removed.  Brokers keep no data of topics.
-So real faults cause the changes of in-sync sets and leaders; only the data is missing.
+*In-sync replicas.*  A replica is in sync while it answers; a replica that is silent for too long is removed.  Brokers
+store no data of topics.  So real faults change the in-sync sets and the leaders, but there is no data to replicate.
 
     keeper.heard(broker, epoch, now_s)        a replica answered
-    keeper.proposals(image, now_s)            what to report with AlterPartition
+    keeper.proposals(image, now_s)            the sets to propose with AlterPartition
 
-The leader proposes and the controller decides: the in-sync set is the one in the metadata, never the proposed one.  A
-member is proposed with the epoch of the incarnation that answered (KIP-903).  The leader does not check whether a
-broker is fenced or restarted meanwhile: its metadata may be old, so the controller must refuse such a proposal.
+The leader proposes and the controller decides: the in-sync set is always the set in the metadata, never a proposed set.
+A member is proposed with the epoch of the incarnation that answered (KIP-903).  The leader does not check whether a
+broker is fenced or has restarted meanwhile.  The leader's metadata may be old, so the controller must reject such a
+proposal.
 """
 
 from __future__ import annotations
@@ -49,14 +50,20 @@ class LifeState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AskToRegister:
-    """Ask to be registered.  previous_epoch: of the former incarnation if it left cleanly."""
+    """A request to register the broker.
+
+    previous_epoch: broker epoch of the previous incarnation if it shut down cleanly
+    """
 
     previous_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Send a heartbeat.  metadata_offset: the last offset that the broker has applied."""
+    """A heartbeat.
+
+    metadata_offset: the last offset that the broker has applied
+    """
 
     epoch: int
     metadata_offset: int
@@ -68,15 +75,17 @@ Ask = AskToRegister | Beat
 
 
 RETRY_S = 0.5
-"""Seconds until a request without a good answer is repeated."""
+"""Seconds until a request that failed or was not answered is repeated."""
 LEAVE_WITHIN_S = 10.0
 
 
 class Lifecycle:
-    """One incarnation.  At most one request is in flight: `ask` returns the next, then an answer arrives.
+    """The lifecycle of one incarnation.  At most one request is in flight: `ask` returns the next request, then an
+    answer arrives.
 
-    epoch: UNKNOWN_EPOCH until it is registered. left_cleanly: the controller has told it to stop.
-    heartbeat_interval_s: Kafka's broker.heartbeat.interval.ms.
+    epoch: broker epoch; UNKNOWN_EPOCH until the broker is registered
+    left_cleanly: True once the controller has told the broker to stop
+    heartbeat_interval_s: Kafka's broker.heartbeat.interval.ms, in seconds
     """
 
     def __init__(self, now_s: float, previous_epoch: int, heartbeat_interval_s: float) -> None:
@@ -95,7 +104,7 @@ class Lifecycle:
         return math.inf if self.state is LifeState.STOPPED else min(self._due_s, self._leave_by_s)
 
     def ask(self, now_s: float, metadata_offset: int) -> Ask | None:
-        """Return the due request, None if there is none."""
+        """Return the request that is due, or None."""
         if now_s >= self._leave_by_s:
             self.state = LifeState.STOPPED
         if self.state is LifeState.STOPPED or now_s < self._due_s:
@@ -105,14 +114,15 @@ class Lifecycle:
         return Beat(self.epoch, metadata_offset, not self._caught_up, self.state is LifeState.LEAVING)
 
     def registered(self, now_s: float, epoch: int) -> None:
-        """Handle the answer to Register.  A heartbeat follows at once."""
+        """Handle the answer to a registration.  A heartbeat follows at once."""
         if self.state is LifeState.REGISTERING:
             self.state, self.epoch = LifeState.FENCED, epoch
         self._due_s = now_s
 
     def beaten(self, now_s: float, *, caught_up: bool, fenced: bool, should_shut_down: bool) -> None:
-        """Handle the answer to Beat. caught_up: by the offset that it reported, the broker knows its own
-        registration.
+        """Handle the answer to a heartbeat.
+
+        caught_up: True if the metadata offset in the heartbeat covers the broker's own registration record
         """
         if should_shut_down and self.state is LifeState.LEAVING:
             self.state, self.left_cleanly = LifeState.STOPPED, True
@@ -122,7 +132,7 @@ class Lifecycle:
         self._due_s = now_s + (RETRY_S if hurried else self._heartbeat_interval_s)
         if caught_up and not self._caught_up:
             self._caught_up = True
-            self._due_s = now_s  # from now on it asks to be unfenced
+            self._due_s = now_s  # the next heartbeat asks to unfence the broker
 
     def unanswered(self, now_s: float) -> None:
         """Handle a missing answer or an error: the request is repeated soon, possibly to another controller."""
@@ -141,10 +151,10 @@ class Lifecycle:
 
 
 class Answered:
-    """Lease that holds while the last heartbeat that the controller answered was sent less than `within_s` ago.
+    """A lease that lasts for `within_s` seconds after the broker sent the last heartbeat that was answered.
 
-    Each method returns the changes, in the words of the trace, None for nothing.  A controller receives a heartbeat
-    after it was sent and before its answer arrives, so the time since then is an upper bound.
+    Each method returns the change of the lease in the words of the trace, or None.  A controller receives a heartbeat
+    after it was sent, so the time since the sending is at least the time since the controller heard from the broker.
     """
 
     def __init__(self, within_s: float) -> None:
@@ -160,14 +170,14 @@ class Answered:
         return self._sent_s + self._within_s if self._lately else math.inf
 
     def look(self, now_s: float) -> str | None:
-        """Note the time, which may have advanced by more than this process was awake."""
+        """Note the current time.  The process may have been paused before this call."""
         if now_s < self.due_s:
             return None
         self._lately = False
         return f"unheard {self.for_ms(now_s)}"
 
     def answered(self, sent_s: float, now_s: float) -> str | None:
-        """Note that a heartbeat was answered without an error.  Call `look` before."""
+        """Note that a heartbeat was answered without an error.  Call `look` first."""
         self._sent_s = sent_s
         if self._lately or now_s - sent_s >= self._within_s:
             return None
@@ -181,8 +191,10 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """isr: (broker, epoch) of each member. leader_epoch, partition_epoch: the versions on which the proposal is
-    based.
+    """A proposed in-sync set of one partition.
+
+    leader_epoch, partition_epoch: the versions on which the proposal is based
+    isr: (broker, broker epoch) of each member
     """
 
     topic_id: UUID
@@ -193,8 +205,10 @@ class Proposal:
 
 
 class InSyncKeeper:
-    """me: the broker that leads. lag_s: seconds of silence after which a member is removed
-    (replica.lag.time.max.ms).
+    """Keeps track of the in-sync replicas of the partitions that one broker leads.
+
+    me: id of this broker
+    lag_s: seconds of silence after which a member is removed (replica.lag.time.max.ms)
     """
 
     def __init__(self, me: int, lag_s: float) -> None:
@@ -204,11 +218,11 @@ class InSyncKeeper:
         self._leads_since: dict[tuple[UUID, int], tuple[int, float]] = {}  # partition -> (leader epoch, when)
 
     def heard(self, broker: int, epoch: int, now_s: float) -> None:
-        """Note an answer of the broker that is registered with this epoch."""
+        """Note an answer of the broker that is registered with this broker epoch."""
         self._heard[broker] = epoch, now_s
 
     def followers(self, image: Image) -> set[int]:
-        """Return the brokers with replicas of partitions that this one leads."""
+        """Return the other brokers that hold replicas of partitions led by this broker."""
         return {replica for partition in self._led(image) for replica in partition.replicas} - {self._me}
 
     def proposals(self, image: Image, now_s: float) -> list[Proposal]:
@@ -235,7 +249,7 @@ class InSyncKeeper:
     def _others(
         self, image: Image, partition: PartitionRecord, leads_since_s: float, now_s: float
     ) -> Iterator[tuple[int, int]]:
-        """Return the members other than the leader, with their epochs.
+        """Yield the members other than the leader, with their broker epochs.
 
         A member stays until it is silent for too long; another replica joins when it answers.
         """

@@ -4,8 +4,8 @@ the wire.
     loop:  ask what is due -> request to the active controller -> answer -> ask again
     loop:  probe the replicas of the partitions that this broker leads -> AlterPartition if a set should change
 
-The requests go to the leader by the quorum's view, possibly this node itself.  Only records count as answers: the
-broker acts by the committed image of its own node.
+The requests go to the leader that this node knows, possibly this node itself.  The broker takes the metadata only from
+the committed image of its own node, never from an answer.
 """
 
 from __future__ import annotations
@@ -34,23 +34,30 @@ from system_under_test.kraft.wire.quorum_service import NotQueued
 from system_under_test.kraft.wire.versions import requested
 
 STEADY_INTERVALS = 2
-"""A heartbeat each interval, and as much time again for its answer: far less than a session lasts."""
+"""Heartbeat intervals for which the broker counts as heard after an answered heartbeat: one until the next heartbeat,
+one for its answer.  A session is much longer.
+"""
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-"""The file that a broker writes when the controller has let it stop (KIP-966)."""
+"""Name of the file that a broker writes when the controller has let it stop (KIP-966)."""
 
 
 REQUEST_TIMEOUT_S = 2.0
-"""Time limit of a request to the controller, and of a probe."""
+"""Maximum seconds for a request to the controller, and for a probe."""
 
 Send = Callable[[Entity, float], Awaitable[Entity]]
-"""Sends a request to the active controller and returns its answer.
+"""Function that sends a request to the active controller and returns its answer.
 
-Raises NotQueued, TimeoutError or OSError if there is none."""
+Raises NotQueued, TimeoutError or OSError if there is no answer.
+"""
 
 
 class BrokerRole:
-    """address: address for clients of this broker. incarnation: new at each start of the process."""
+    """A node in its role as a broker.
+
+    address: host and port at which clients reach this broker
+    incarnation: id of this start of the process
+    """
 
     def __init__(
         self,
@@ -91,7 +98,9 @@ class BrokerRole:
         self._quorum.spawn(self._move(), "moves")
 
     async def leave(self) -> None:
-        """A controlled shutdown.  Returns when the controller has told this broker to stop, or did not in time."""
+        """Shut down in agreement with the controller.  Returns when the controller has told this broker to stop, or has
+        not done so in time.
+        """
         if self._life.state in (broker_life.LifeState.FENCED, broker_life.LifeState.SERVING):
             self._report(f"leaving {self._answered.for_ms(self._clock.now())}")
         self._life.leave(self._clock.now())
@@ -117,7 +126,7 @@ class BrokerRole:
             if ask is not None:
                 await self._tell(ask)
                 continue
-            if math.isinf(life.due_s):  # it has stopped, because its time to leave has expired
+            if math.isinf(life.due_s):  # the broker has stopped without the controller's consent
                 self._say(f"broker {self._me} is {life.state.value} without an answer, epoch {life.epoch}")
                 return
             self._hurry.clear()
@@ -182,7 +191,7 @@ class BrokerRole:
         return requested(versions.BROKER_REGISTRATION, 3, given)
 
     async def _ask(self, request: Entity) -> Entity | None:
-        """Return the answer of the active controller, None if there is none."""
+        """Return the answer of the active controller; None if there is no answer."""
         try:
             return await self._send(request, REQUEST_TIMEOUT_S)
         except (NotQueued, OSError):
@@ -203,7 +212,7 @@ class BrokerRole:
                 await self._ask(self._alteration(proposals))
 
     async def _probe(self, image: Image, number: int) -> None:
-        """Send a replica any request: if it answers, it counts as in sync."""
+        """Send a request to a replica.  If the replica answers, it counts as in sync."""
         broker = image.brokers.get(number)
         if broker is None or not broker.endpoints:
             return
@@ -213,7 +222,7 @@ class BrokerRole:
             connection = Connection(endpoint.host, endpoint.port, f"krucible-replica-{self._me}", network=self._network)
             self._probes[number] = connection
         try:
-            # One silent replica must not make the others look late.
+            # The probe of one silent replica must not delay the next probes of the others.
             async with asyncio.timeout(min(REQUEST_TIMEOUT_S, self._settings.lag_s / 4)):
                 await connection.exchange(_encode_probe, _taken)
         except (OSError, MalformedFrame):
@@ -221,8 +230,8 @@ class BrokerRole:
         self._keeper.heard(number, epoch, self._clock.now())
 
     async def _move(self) -> None:
-        """Request, for tests, a change as an operator does: move a partition that this broker leads, or elect its first
-        replica.  The controller decides.
+        """Request random changes as an operator would, for tests: move a partition that this broker leads, or elect its
+        preferred replica.  The controller decides.
         """
         interval_s = self._settings.move_interval_s
         while interval_s is not None and self._life.state is not broker_life.LifeState.STOPPED:
@@ -298,8 +307,8 @@ def _clean(epoch: int) -> bytes:
 
 
 def _take_clean_epoch(disk: Disk) -> int:
-    """Return the epoch of an incarnation that shut down cleanly; the file is removed, so it counts for one start
-    only.
+    """Return the broker epoch that the previous incarnation stored at a clean shutdown.  The file is removed, so that
+    it counts for one start only.
     """
     data = small_files.read(disk, CLEAN_SHUTDOWN)
     if data is None:
@@ -310,8 +319,8 @@ def _take_clean_epoch(disk: Disk) -> int:
 
 
 def clean_epoch(data: bytes) -> int:
-    """Return the content of CLEAN_SHUTDOWN."""
+    """Return the broker epoch in the content of CLEAN_SHUTDOWN."""
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):
-        return broker_life.UNKNOWN_EPOCH  # a torn or foreign file counts as none
+        return broker_life.UNKNOWN_EPOCH  # a torn or foreign file counts as missing

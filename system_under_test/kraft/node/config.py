@@ -1,7 +1,7 @@
-"""A node's configuration: one JSON file, written by the subject, the same for every start.  It includes the times of
-snapshots, and the amounts of log and snapshots to keep.
+"""A node's configuration, and the formatting of its data directory.
 
-Formats a data directory for a first start; separate from `process`, so that it loads little.
+The configuration is one JSON file, which the subject writes once for all starts of the node.  It includes limits for
+snapshots and for the log.  This module is separate from `process`, so that formatting a directory imports little.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from system_under_test.kraft.raft.decisions import id_of_new_disk
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLimits:
-    """Kafka's configs of the same names, with its defaults; `retention_bytes` counts the log and all snapshots.
+    """Kafka's configs of the same names, with Kafka's defaults.
 
-    part_max_bytes: of a snapshot in one answer, as a follower requests it. batch_max_bytes: size of records after which
-    a batch of a snapshot is full; each is written in a separate turn of the loop.
+    retention_bytes: maximum bytes of the log and all snapshots together
+    part_max_bytes: maximum bytes of a snapshot that a follower requests at once
+    batch_max_bytes: bytes of records at which a batch of a snapshot is full; the node writes one batch per turn of its
+        loop
     """
 
     max_record_bytes_between_snapshots: int = 20 << 20
@@ -56,16 +58,16 @@ SNAPSHOT_CONFIGS = {
     "metadata.max.retention.bytes": "retention_bytes",
     "metadata.max.retention.ms": "retention_ms",
 }
-"""Kafka's names of the fields of `SnapshotLimits`."""
+"""Kafka's name of a config -> field of `SnapshotLimits`."""
 
 
 class BadConfig(ValueError):
-    """One sentence: the file and the error."""
+    """Raised for an invalid configuration.  The message is one sentence: the file and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A voter with its address for the others."""
+    """A voter, with the address at which the other voters reach it."""
 
     name: str
     id: int
@@ -75,15 +77,19 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """The configuration of a cluster whose brokers register.  It is the same on all nodes, except roles and rack.
+    """The configuration of a cluster whose brokers register.  It is the same on all nodes, except for roles and rack.
 
-    roles: of this node (`process.roles`): controller, broker or both.  A broker that is no controller observes the
-    metadata log, and its file names only the voters as peers.
-     features: the levels that the first controller writes into an empty log.
-    The times are Kafka's broker.heartbeat.interval.ms, broker.session.timeout.ms, replica.lag.time.max.ms,
-    metadata.max.idle.interval.ms and leader.imbalance.check.interval.seconds.  probe_interval_s: a leader asks its
-    replicas this often.  move_interval_s: for tests, each broker moves the replicas of a partition that it leads, or
-    has the preferred replica elected, this often.
+    roles: roles of this node (`process.roles`): controller, broker or both.  A broker that is no controller observes
+        the metadata log, and its file names only the voters as peers.
+    heartbeat_interval_s: Kafka's broker.heartbeat.interval.ms, in seconds
+    session_timeout_s: broker.session.timeout.ms
+    lag_s: replica.lag.time.max.ms
+    no_op_interval_s: metadata.max.idle.interval.ms
+    balance_interval_s: leader.imbalance.check.interval.seconds
+    probe_interval_s: seconds between two probes of a leader to its replicas
+    move_interval_s: for tests, mean seconds after which each broker moves the replicas of a partition that it leads, or
+        requests the election of the preferred replica; None for never
+    features: feature levels that the first controller writes into an empty log
     """
 
     roles: frozenset[str]
@@ -100,16 +106,20 @@ class Brokers:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """peers: every voter, this one included, by id.  seed: of timeouts and topic ids.  bug: a planted bug, or None.
+    """The configuration of one node.
 
-    directories: voter -> the directory id of its disk.  A voter that is not named here may have any disk.
-    segment_bytes: a segment of the log that would grow beyond this is followed by another one.  cached_bytes: so much
-    of the log's end is kept in memory. brokers: None if every voter is a broker by configuration.
-    snapshots: when to take one, and how much of the log to keep.
-    observer: this node follows the log and is no voter; `peers` of its file names the voters alone.
-    dynamic: the voters can change (`kraft.version` 1): `peers` are those with which the cluster begins, as in the
-    bootstrap snapshot that Kafka's format command makes, and later where a leader may be found.
-    auto_join: it makes itself a voter when it is none (`controller.quorum.auto.join.enable`).
+    peers: every voter, including this node if it is one, by id
+    seed: seed of timeouts and topic ids
+    bug: a planted bug, or None
+    directories: voter -> directory id of its disk.  A voter that is not named here may have any disk.
+    segment_bytes: size beyond which a segment of the log does not grow; a new segment follows it
+    cached_bytes: bytes of the newest batches that stay in memory
+    brokers: None if every voter is a broker by configuration
+    snapshots: when to take snapshots, and how much of the log to keep
+    observer: True if this node follows the log and is no voter; then `peers` in its file names only the voters
+    dynamic: True if the voters can change (`kraft.version` 1).  Then `peers` are the first voters, as in the bootstrap
+        snapshot that Kafka's format command writes, and later the nodes at which a leader may be found.
+    auto_join: True if this node makes itself a voter when it is no voter (`controller.quorum.auto.join.enable`)
     """
 
     name: str
@@ -142,21 +152,20 @@ class Config:
 
 
 def load(path: Path) -> Config:
-    """Raises BadConfig."""
+    """Read and parse a configuration file.  Raises BadConfig."""
     try:
         return parse(json.loads(path.read_text()))
     except OSError as problem:
         raise BadConfig(f"cannot read the configuration {path}: {problem.strerror}") from None
     except ValueError as problem:
-        raise BadConfig(f"the configuration {path} is no good: {problem}") from None
+        raise BadConfig(f"the configuration {path} is invalid: {problem}") from None
 
 
 def parse(fields: dict[str, Any]) -> Config:
     """Parse the JSON object {"node_id", "name", "cluster_id", "listen": "host:port", "peers": {name: [id, host, port]},
-    "data_dir", "trace_dir", "seed", "bug", "directories": {name: directory id}, "segment_bytes", "cached_bytes",
-    "process.roles": "broker,controller", "brokers": {field of Brokers: value}}; the last six may be absent.  So may
-    "observer", "dynamic" and AUTO_JOIN (true or false), and Kafka's configs of the metadata log (`SNAPSHOT_CONFIGS`),
-    by Kafka's names.
+    "data_dir", "trace_dir", "seed"}.  It may also contain "bug", "directories": {name: directory id}, "segment_bytes",
+    "cached_bytes", "process.roles": "broker,controller", "brokers": {field of Brokers: value}, "observer", "dynamic",
+    AUTO_JOIN (true or false), and Kafka's configs of the metadata log, by Kafka's names (`SNAPSHOT_CONFIGS`).
 
     Raises BadConfig.
     """
@@ -207,7 +216,9 @@ def parse(fields: dict[str, Any]) -> Config:
 
 
 def _brokers(fields: Mapping[str, Any]) -> Brokers | None:
-    """Raises ValueError for impossible roles, TypeError for an unknown setting."""
+    """Return the configuration of brokers; None without `process.roles`.  Raises ValueError for impossible roles,
+    TypeError for an unknown setting.
+    """
     if "process.roles" not in fields:
         return None
     roles = frozenset(role.strip() for role in str(fields["process.roles"]).split(","))
@@ -217,7 +228,7 @@ def _brokers(fields: Mapping[str, Any]) -> Brokers | None:
 
 
 def _id_of(peers: Iterable[Peer], name: str) -> int:
-    """Raises ValueError."""
+    """Return the id of the peer with this name.  Raises ValueError if there is none."""
     found = next((peer.id for peer in peers if peer.name == name), None)
     if found is None:
         raise ValueError(f"a directory is named for {name!r}, which is no peer")
@@ -225,23 +236,27 @@ def _id_of(peers: Iterable[Peer], name: str) -> int:
 
 
 class AlreadyFormatted(FileExistsError):
-    """The data directory may hold a log that is still needed."""
+    """Raised because the data directory may contain a log that is still needed."""
 
 
 def format_directory(
     config: Config, *, force: bool = False, keeps_trace: bool = False, new_uuid: Callable[[], UUID] = uuid4
 ) -> UUID:
-    """Format the data directory for a node with an empty log, and delete an earlier trace unless it is to be continued.
+    """Format the data directory for a node with an empty log.  Returns the directory id.
 
-    Returns the directory id.  It is always new: a wiped disk has lost its votes and its log, so that it must not pass
-    for the old disk (KIP-853).  Raises AlreadyFormatted, unless `force` is on, for a directory with meta.properties or
-    a log; and OSError.
+    The id is always new: the votes and the log of a wiped disk are lost, so it must not be taken for the old disk
+    (KIP-853).
+
+    force: True to erase a directory that contains meta.properties or a log.  Otherwise AlreadyFormatted is raised.
+    keeps_trace: True to continue an earlier trace instead of deleting it
+
+    Raises AlreadyFormatted and OSError.
     """
     replaced = _directory_id(config.data_dir)
     config.data_dir.mkdir(parents=True, exist_ok=True)
     if not force and (found := _first_of_a_node(config.data_dir)):
         raise AlreadyFormatted(
-            f"{config.data_dir} is formatted already, it holds {found}; --force erases it and its log for good"
+            f"{config.data_dir} is already formatted, it contains {found}; --force erases it, including its log"
         )
     for path in config.data_dir.iterdir():
         if path.is_dir() and not path.is_symlink():
@@ -256,11 +271,11 @@ def format_directory(
 
 
 def format_disk(disk: Disk, properties: MetaProperties) -> None:
-    """Return the files of an empty disk: an empty log, and meta.properties last, so that an interrupted format does not
-    count.
+    """Write the files of an empty disk: an empty log first, and meta.properties last, so that an interrupted format
+    does not count.
 
-    The log exists before the first start, because the disk may be copied before that, and to a reader a folder without
-    a log has lost it.
+    The log must exist before the first start, because the disk may be copied before that.  A reader of the copy would
+    take a folder without a log for a folder that has lost its log.
     """
     disk.make_dir(FOLDER)
     Segment.create(disk, FOLDER, 0).close()
@@ -268,7 +283,7 @@ def format_disk(disk: Disk, properties: MetaProperties) -> None:
 
 
 def _directory_id(folder: Path) -> UUID | None:
-    """Return the id of a formatted directory."""
+    """Return the id of a formatted directory; None if the directory is not formatted."""
     try:
         return small_files.parse_properties((folder / small_files.META_PROPERTIES).read_bytes()).directory_id
     except (FileNotFoundError, small_files.WrongDirectory):

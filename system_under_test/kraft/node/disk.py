@@ -1,7 +1,7 @@
 """The real disk: files of one directory, with real fsync.
 
-`PlantedDisk` wraps it in a node with a planted bug, and hides an error at which the node would have to stop.  A clean
-node never runs this code.
+`PlantedDisk` wraps the disk of a node with a planted bug.  It skips fsyncs, or hides an error at which the node would
+have to stop.  No other node runs this code.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RealFile:
 
 
 class RealDisk:
-    """`ports.Disk` over the folder `root`, which must exist.  One thread runs its fsyncs that are concurrent with the
+    """`ports.Disk` over the folder `root`, which must exist.  One thread runs the fsyncs that are concurrent with the
     loop.
     """
 
@@ -111,7 +111,7 @@ class RealDisk:
 
 
 class _Syncs:
-    """A thread that fsyncs for one loop.  It ends with the process, which must be able to end while the disk does not
+    """A thread that runs fsyncs for one loop.  It is a daemon, so that the process can end while the disk does not
     answer.
     """
 
@@ -124,8 +124,8 @@ class _Syncs:
         threading.Thread(target=self._sync_all, name="fsync", daemon=True).start()
 
     def begin(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        # Loop and thread share the interpreter's lock. If the thread started while the loop still carries out the
-        # effects of this fsync, each system call of the loop would pass the lock to it. In the next turn the loop
+        # Loop and thread share the interpreter's lock. If the thread started while the loop still carries out other
+        # effects, each system call of the loop would pass the lock to the thread. In the next turn the loop
         # waits.
         self.loop.call_soon(self._asked.put, (sync, done))
 
@@ -151,13 +151,13 @@ _SNAPSHOT = ".checkpoint.part"
 
 
 def with_bugs(disk: Disk, bugs: Collection[str]) -> Disk:
-    """Return the disk itself, unless one of these bugs changes a decision on its syncs or errors."""
+    """Return the disk, wrapped in a PlantedDisk if one of these bugs affects fsyncs or disk errors."""
     honest = must_fsync(bugs) and must_fsync_snapshot(bugs) and must_stop_on(errno.ENOSPC, bugs)
     return disk if honest else cast(Disk, PlantedDisk(disk, bugs))
 
 
 class PlantedDisk:
-    """`ports.Disk` that handles fsyncs and errors by the decisions in `raft.decisions`."""
+    """`ports.Disk` whose fsyncs and errors follow the planted bugs (`raft.decisions`)."""
 
     def __init__(self, disk: Disk, bugs: Collection[str]) -> None:
         self._disk = disk
@@ -176,7 +176,10 @@ class PlantedDisk:
 
 
 class PlantedFile:
-    """One segment's batches, or an unfinished snapshot. syncs: whether its fsync has an effect."""
+    """The file of a segment, or of an unfinished snapshot.
+
+    syncs: False if `fsync` has no effect
+    """
 
     def __init__(self, file: File, bugs: Collection[str], *, syncs: bool) -> None:
         self._syncs = syncs

@@ -1,22 +1,22 @@
 """Carries out the core's effects, through the ports.
 
-Everything runs on one thread, one call of the core at a time.  A call returns its effects, and all of them are carried
-out, in order, each finished before the next, before the core is called again:
+Everything runs on one thread, one call of the core at a time.  A call returns effects.  The executor carries all of
+them out, in order, and finishes each before the next.  Only then is the core called again:
 
     event -> core -> effects -> disk, then trace, then messages -> (the core's own deadline passed?  tick) -> timer
 
 Only the fsync of the log runs concurrently (`effects.BeginFlush`); its end is an event like any other.
 
-The traces are judged by that order: a row is written after its effect is durable and before any message that depends on
-it is sent.  Answers and requests are later effects of the same list; an answer is written to its socket at once.
+Checkers rely on this order: a trace row is written after its effect is durable, and before any message that depends on
+the effect.  Answers and requests are later effects of the same list; an answer is written to its socket at once.
 
 Ends.  `ended` becomes the exit status of the process:
 
     0   `stop` was called
-    1   the node refuses to go on: a Fatal of the core, a disk that fails, a log that does not join
+    1   the node must not continue: a Fatal of the core, a failed disk, batches that do not continue the log
     70  an unexpected error (EX_SOFTWARE), with its traceback on stderr
 
-After the end nothing is answered and nothing is sent any more.
+After its end, the node sends neither answers nor requests.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TICKS_MAX = 16
 class Executor:
     """Carries out the effects of one replica's core, and passes the results to the core.
 
-    Made on a running loop, with the state of the newest snapshot.  Raises CorruptSnapshot and CorruptRecord.
+    Create it on a running loop: it loads the newest snapshot, and raises CorruptSnapshot or CorruptRecord.
     """
 
     def __init__(self, parts: NodeParts) -> None:
@@ -82,7 +82,7 @@ class Executor:
             high_watermark=lambda: self._core.high_watermark,
             voters_before=self._voters_before,
         )
-        # The epoch as carried out so far: within a list of effects, the core is already at its end.
+        # The epoch after the effects carried out so far; the core's epoch is that after the whole list of effects.
         self._epoch = max(state.epoch, parts.log.last_epoch)
         self._epoch_start_offset: int | None = None  # not None while this node leads
         tokens = self._tokens = count(1)
@@ -116,7 +116,7 @@ class Executor:
             self.collapse(problem)
             raise
         if not write.records and decisions.must_confirm_no_op(self._parts.identity.bugs):
-            # No record of its own will be committed to prove that this node still leads.
+            # This write has no record whose commit would prove that this node still leads.
             write.done = partial(self._confirm_office, write.done)
         if at_once:
             self._proposals.now()
@@ -124,7 +124,7 @@ class Executor:
             self._proposals.soon(self._core.high_watermark or 0)
 
     async def write(self, decide: Callable[[Image], tuple[list[Record], T]], *, at_once: bool = False) -> T:
-        """Act like `submit`, for callers that can wait; raise the error that `settled` would receive."""
+        """Submit a write (see `submit`) and wait for it.  Raises the error that `settled` would receive."""
         return await written(self, decide, at_once=at_once)
 
     def _confirm_office(self, done: Callable[[Exception | None], None], problem: Exception | None) -> None:
@@ -183,7 +183,7 @@ class Executor:
             self._end_by(problem)
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """Run it, unless this node has ended."""
+        """Run an action, unless this node has ended.  Any error ends this node."""
         if self.ended.done():
             return
         try:
@@ -192,14 +192,14 @@ class Executor:
             self._end_by(problem)
 
     def _end_by(self, problem: Exception) -> None:
-        """End this node, with the reason."""
+        """End this node because of an error, and report the reason."""
         match problem:
             case OSError():
                 self._refuse(f"the disk failed: {problem}")
             case DamagedLog():
                 self._refuse(f"the log on the disk is damaged: {problem}")
             case CorruptBatch() | LogRefused():
-                self._refuse(f"the log cannot take what was fetched: {problem}")
+                self._refuse(f"cannot append the fetched batches: {problem}")
             case _:
                 self.collapse(problem)
 
@@ -255,7 +255,11 @@ class Executor:
         self._report_applied(end_offset, machine.committed.state_hash)
 
     def _report_snapshot(self, end_offset: int, state_hash: int, peer: str | None = None) -> None:
-        """peer: its sender; this node itself for one found at the start."""
+        """Write the trace row of a snapshot.
+
+        peer: name of the sender; this node's own name for a snapshot found at the start; None for a snapshot taken by
+            this node
+        """
         self._trace.row("snapshot", self._epoch, offset=end_offset, hash=state_hash, peer=peer)
 
     def _send(self, effect: fx.Send) -> None:
@@ -284,20 +288,22 @@ class Executor:
     def _undamaged_snapshot(
         self, peer: int, response: messages.FetchSnapshotResponse
     ) -> messages.FetchSnapshotResponse:
-        """Return the response, or, if it ends a damaged snapshot, one that says that there is none."""
+        """Return the response.  If it completes a corrupt snapshot, return instead a response that reports the snapshot
+        as missing.
+        """
         if response.error or response.position + len(response.data) != response.size_bytes:
             return response
         try:
             self._log.snapshots.check_part(response.snapshot, response.position, response.data)
         except CorruptSnapshot as problem:
-            self._say(f"refused a damaged snapshot that {self._name(peer)} sent: {problem}")
+            self._say(f"rejected a corrupt snapshot that {self._name(peer)} sent: {problem}")
             end = response.snapshot.end_offset
             self._trace.row("refused", self._epoch, offset=end, peer=self._name(peer), detail=str(problem))
             return replace(response, error=messages.Error.SNAPSHOT_NOT_FOUND, data=b"")
         return response
 
     def _report_damage(self, peer: int, offset: int, problem: CorruptBatch) -> None:
-        self._say(f"refused a damaged batch that {self._name(peer)} sent for offset {offset}: {problem}")
+        self._say(f"rejected a corrupt batch that {self._name(peer)} sent for offset {offset}: {problem}")
         self._trace.row("refused", self._epoch, offset=offset, peer=self._name(peer), detail=str(problem))
 
     def _voters_changed(self, effect: fx.VotersChanged) -> None:
@@ -335,7 +341,7 @@ class Executor:
             self._apply_in_time()
 
     def _apply_in_time(self) -> None:
-        """Apply at once, or after the virtual time that it takes."""
+        """Apply committed records, at once or after the virtual time that this takes."""
         if self._applies_later:
             return
         if wait_s := self._parts.apply_s(self._replay.end_offset - self._machine.applied_offset):
@@ -349,7 +355,9 @@ class Executor:
         self._apply_committed()
 
     def _apply_committed(self) -> None:
-        """Apply a slice of the committed records, with all consequences; continue after the loop had its turn."""
+        """Apply a slice of the committed records, and answer the requests that wait for it.  The next slice follows in
+        a later turn of the loop.
+        """
         machine, replay = self._machine, self._replay
         went_on = replay.goes_on
         replay.apply_slice()
@@ -403,7 +411,7 @@ class Executor:
     # Tasks, names and ends
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Begin a task that ends with this node, and ends this node if it raises."""
+        """Start a task.  It is cancelled when this node ends, and it ends this node if it raises."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)

@@ -1,20 +1,23 @@
-"""Progress of fetches: of the other replicas while this node leads (DescribeQuorum shows it), and of this node.
+"""Fetches: the progress of other replicas while this node leads (shown by DescribeQuorum), leases, and received
+batches.
 
-A replica is an id with the directory of its disk: one whose disk was replaced is not the voter of the same id.
+A replica is identified by its id and the directory id of its disk.  A replica whose disk was replaced is not the voter
+with the same id.
 
-*Lease.*  A leader's lease by the wall clock, which a clean node never uses and the planted bug lease-by-wall-clock
-does.
+*Lease.*  A leader's lease by the wall clock.  Only a node with the planted bug lease-by-wall-clock uses it.
 
-A follower does not campaign until a fetch timeout after the last answer of its leader.  So a leader whose answers a
-majority has received, which their next fetches prove, cannot be replaced for that long.  It could answer reads on its
-own, if its clock measured that time.  The wall clock does not: it may be set back, and the lease then lasts until the
-clock reaches the old time again.
+A follower campaigns at the earliest a fetch timeout after the last answer of its leader.  A follower's next Fetch
+proves that it has received the leader's answer.  So once a majority has received answers, the leader cannot be replaced
+for a fetch timeout.  It could answer reads on its own, if its clock measured that time.  The wall clock does not: if it
+is set back, the lease lasts until the clock reaches the old time again.
 
-The majority is one of the voters in force when the read is answered.  A leader that is no voter does not count itself.
+The majority is a majority of the voters in force when the read is answered.  A leader that is no voter does not count
+itself.
 
-*Received batches.*  A follower accepts the batches of a Fetch response before the first damaged one.
+*Received batches.*  A follower accepts the batches of a Fetch response before the first corrupt batch.
 
-A leader with a corrupt disk must not stop its followers.  They refuse the batch, report it once, and fetch again.
+A leader with a corrupt disk must not stop its followers.  They reject the corrupt batch, report it once, and fetch
+again.
 """
 
 from __future__ import annotations
@@ -29,28 +32,28 @@ from system_under_test.kraft.raft.voters import held_by_majority
 from system_under_test.kraft.wire.quorum_service import VoterState
 
 OBSERVED_FOR_MS = 5 * 60 * 1000
-"""Milliseconds after its last Fetch in which an observer is shown, as in Kafka."""
+"""Milliseconds after its last Fetch for which an observer is listed, as in Kafka."""
 REPLICAS_MAX = 1000
 
 
 class FetchProgress:
-    """Times are milliseconds of the wall clock."""
+    """Progress of the replicas that fetch from this node.  Times are milliseconds of the wall clock."""
 
     def __init__(self) -> None:
         self._fetched: dict[ReplicaKey, VoterState] = {}
 
     def fetched(self, replica: ReplicaKey, offset: int, log_end_offset: int, wall_ms: int) -> None:
         """Note a Fetch of a replica from `offset`.  The Fetch must match this leader's epoch and log."""
-        known = self._fetched.pop(replica, None)  # the last replica to fetch stands last
+        known = self._fetched.pop(replica, None)  # the replica that fetched last becomes the last entry
         caught_up_ms = wall_ms if offset >= log_end_offset else -1
         if caught_up_ms < 0 and known is not None:
             caught_up_ms = known.last_caught_up_ms
         self._fetched[replica] = VoterState(replica.id, offset, wall_ms, caught_up_ms, replica.directory)
-        if len(self._fetched) > REPLICAS_MAX:  # any peer may fetch, under any id
+        if len(self._fetched) > REPLICAS_MAX:  # any program may fetch, under any id
             del self._fetched[next(iter(self._fetched))]
 
     def others(self, votes: Callable[[ReplicaKey], bool], wall_ms: int) -> tuple[VoterState, ...]:
-        """Return the observers: replicas that are no voters and have fetched in the last OBSERVED_FOR_MS, by id."""
+        """Return the observers, by id: replicas that are no voters and have fetched in the last OBSERVED_FOR_MS."""
         since_ms = wall_ms - OBSERVED_FOR_MS
         found = [
             state for replica, state in self._fetched.items() if not votes(replica) and state.last_fetch_ms >= since_ms
@@ -62,7 +65,7 @@ class FetchProgress:
         self._fetched.clear()
 
     def of(self, voter: ReplicaKey) -> VoterState:
-        """Compare the directories if both sides know them."""
+        """Return the progress of a voter.  The directories are compared only if both are known."""
         for known in (voter, ReplicaKey(voter.id)):
             if known in self._fetched:
                 return self._fetched[known]
@@ -71,13 +74,13 @@ class FetchProgress:
 
 
 LEASE_SHARE = 0.75
-"""Share of the fetch timeout; the rest is for messages in flight."""
+"""Duration of a lease as a fraction of the fetch timeout.  The remaining fraction covers messages in flight."""
 
 _NEVER_MS = -(1 << 62)
 
 
 class Lease:
-    """Times are milliseconds of the wall clock."""
+    """A lease of this node as the leader.  Times are milliseconds of the wall clock."""
 
     def __init__(self, identity: Identity) -> None:
         self._me = identity.me.id
@@ -101,26 +104,29 @@ class Lease:
         self._proved_ms.clear()
 
     def answers(self, wall_ms: int, voters: Collection[int]) -> bool:
-        """Return whether a read may be answered now without asking the others.
+        """Return whether a read may be answered now without asking the other voters.
 
-        voters: those in force, at least one.
+        voters: voters in force, at least one
         """
         proved = [wall_ms if voter == self._me else self._proved_ms.get(voter, _NEVER_MS) for voter in voters]
         return may_answer_by_lease(held_by_majority(proved) + self._lasts_ms, wall_ms, self._bugs)
 
 
 class ReceivedBatches:
-    """report: called with peer, offset and error; not twice in a row for one position."""
+    """Rejects corrupt batches of Fetch responses.
+
+    report: called with peer, offset and error, but not twice in a row for one position
+    """
 
     def __init__(self, report: Callable[[int, int, CorruptBatch], None]) -> None:
         self._report = report
         self._reported: tuple[int, int] | None = None  # (peer, offset)
 
     def undamaged(self, peer: int, log_end_offset: int, response: FetchResponse) -> FetchResponse | None:
-        """Return the response up to its first damaged batch; None, as if there were no answer, if that is the very
-        first.
+        """Return the response with only the batches before the first corrupt batch.  If the first batch is corrupt,
+        return None, as if there were no answer.
 
-        log_end_offset: offset of the response's first batch after an append.
+        log_end_offset: offset at which the first batch of the response would be appended
         """
         offset = log_end_offset
         for number, batch in enumerate(response.batches):

@@ -21,8 +21,8 @@ from system_under_test.kraft.wire.quorum_service import NotQueued, QuorumInfo, V
 class QuorumNode(Executor):
     """One voter, controller and metadata-serving broker.  Implements `wire.quorum_service.QuorumService`.
 
-    Made on a running loop, with the state of the newest snapshot.  Call `start` once, then pass it events.  Raises
-    CorruptSnapshot and CorruptRecord.
+    Create the node on a running loop: it loads the newest snapshot, and raises CorruptSnapshot or CorruptRecord.  Call
+    `start` once, then pass it events.
     """
 
     def start(self) -> None:
@@ -40,7 +40,10 @@ class QuorumNode(Executor):
             self._report_applied(self._machine.applied_offset, self._machine.committed.state_hash)
 
     async def stop(self, limit_s: float = 1.0) -> None:
-        """Shut down cleanly: resign, announce it to the others (for at most limit_s), and set `ended` to 0."""
+        """Shut down cleanly: resign, announce the resignation to the other voters, and set `ended` to 0.
+
+        limit_s: maximum seconds for the announcement
+        """
         self._drive(self._core.shutdown)
         telling = {task for task in self._tasks if task.get_name() == messages.EndQuorumEpochRequest.__name__}
         if telling:
@@ -54,7 +57,9 @@ class QuorumNode(Executor):
     def take_raft_request(
         self, connection: int, request: messages.RaftRequest, reply: Callable[[messages.RaftResponse], None]
     ) -> None:
-        """`reply` is called once with the answer, now or later, or never if this node ends."""
+        """Handle a request of another replica.  `reply` is called once with the answer, now or later, or never if this
+        node ends.
+        """
         if self.ended.done():
             return
         if isinstance(request, messages.FetchRequest):
@@ -77,7 +82,7 @@ class QuorumNode(Executor):
 
     @property
     def log(self) -> Log:
-        """To look at."""
+        """Return the log, for reading only."""
         return self._log
 
     # wire.quorum_service.QuorumService
@@ -108,7 +113,7 @@ class QuorumNode(Executor):
         return self._trace.incarnation
 
     def is_active(self) -> bool:
-        """Return whether it leads, and has committed and applied its own LeaderChange."""
+        """Return whether this node leads, and has committed and applied its own LeaderChange."""
         return self._machine.active and not self.ended.done()
 
     def committed_image(self) -> Image:
@@ -159,7 +164,7 @@ class QuorumNode(Executor):
         """See `wire.quorum_service.QuorumService`."""
         if self.ended.done():
             raise NotQueued("this node has ended")
-        self._proposals.now()  # a waiting write may contain its own offset, which the record of voters would shift
+        self._proposals.now()  # a waiting write may contain the offset at which it expects to be appended
         with self._voter_changes.expect() as (token, done):
             self._drive(lambda now: self._core.change_voters(now, token, change))
             return await done
@@ -176,7 +181,7 @@ class QuorumNode(Executor):
         return QuorumInfo(self._core.leader_id, self._core.epoch, self._core.high_watermark, tuple(voters), observers)
 
     def _note_fetch(self, request: messages.FetchRequest) -> None:
-        """Record, for DescribeQuorum, the progress of a voter, by a Fetch that matches this leader's epoch and log."""
+        """Record the progress of a replica for DescribeQuorum, if its Fetch matches this leader's epoch and log."""
         end, replica = self._log.end_offset, request.replica
         leads = self._epoch_start_offset is not None and request.current_leader_epoch == self._core.epoch
         if leads and 0 <= request.fetch_offset <= end:

@@ -1,10 +1,8 @@
 """Parts of a node: its identity, its disk and its trace, and the ports to clock and network.
 
-Finds the voters in a node's log and in the snapshot where it begins.
-
-*Awaited.*  Answers for which coroutines wait, by token: the core returns the token in the effect with the answer.
-
-One timer that fires at the earliest of its times.
+`VotersInLog` finds the voters in a node's log and in the snapshot after which the log begins.  `Awaited` keeps the
+answers for which coroutines wait, by token: the core returns the token in the effect with the answer.  `DeadlineTimer`
+is one timer for several deadlines.
 """
 
 from __future__ import annotations
@@ -35,14 +33,16 @@ def to_stderr(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """names: voter id -> node name; brokers: voter id -> (host, port), and this node's own if it can be a voter; say:
-    receives lines for the operator.
+    """The parts from which a node is made.
 
-    calls: how requests travel in place of the transport, in a simulator.
-    duties: of an active controller whose brokers register themselves; None: every voter is a broker by configuration.
-    endpoints: voter id -> where the other voters reach it.
-    apply_s: as in `Ports`.
-    controller_bugs: planted ones of `controller/decisions.py`; the identity has those of the consensus core.
+    names: voter id -> node name
+    brokers: voter id -> (host, port), including this node if it can be a voter
+    say: receives lines for the operator
+    calls: carries requests instead of the transport, in a simulator
+    duties: settings of an active controller whose brokers register; None if every voter is a broker by configuration
+    endpoints: voter id -> endpoints at which the other voters reach it
+    apply_s: see `Ports`
+    controller_bugs: planted bugs of `controller/decisions.py`; those of the consensus core are in `identity`
     """
 
     identity: Identity
@@ -64,14 +64,17 @@ class NodeParts:
 
 
 class VotersInLog:
-    """`raft.voters.VoterRecords` of a log on a disk.  configured: in force as long as the log names none."""
+    """`raft.voters.VoterRecords` of a log on a disk.
+
+    configured: voters in force while the log names none
+    """
 
     def __init__(self, log: Log, configured: VoterSet) -> None:
         self._log = log
         self._configured = configured
 
     def load(self) -> VoterHistory:
-        """Raises CorruptSnapshot, and DamagedLog."""
+        """Return the sets of voters that the snapshot and the log name.  Raises CorruptSnapshot and DamagedLog."""
         history = VoterHistory(self._configured)
         if self._log.start_offset:
             at_start = self._log.snapshots.voters(self._log.start)
@@ -93,7 +96,9 @@ T = TypeVar("T")
 
 
 class Awaited(Generic[T]):
-    """tokens: new numbers; all tokens of the core share them.
+    """Answers of the core for which coroutines wait.
+
+    tokens: source of new tokens, shared by all requests to the core
 
     An answer that is no longer awaited, because it came twice or its coroutine was cancelled, is ignored.
     """
@@ -128,8 +133,10 @@ class Awaited(Generic[T]):
 
 
 class DeadlineTimer:
-    """Times are those of the clock.  An earlier timer is left to fire without effect, which is cheaper than to move
-    it.
+    """A timer that calls `ring` at the earliest time that was set.
+
+    An earlier time stays set even if it is no longer needed: `ring` then finds nothing to do, which is cheaper than
+    moving the timer.
     """
 
     def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
@@ -139,7 +146,7 @@ class DeadlineTimer:
         self._at = math.inf
 
     def set(self, at: float) -> None:
-        """Fire at `at`, unless an earlier time is set."""
+        """Fire at the time `at` of the clock, unless an earlier time is set."""
         if at >= self._at:
             return
         self.cancel()

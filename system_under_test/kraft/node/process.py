@@ -31,7 +31,7 @@ _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 
 
 async def run(config: Config) -> int:
-    """Run the node until it ends; return its exit status (see `node`).  Raises CannotStart before it has begun."""
+    """Run the node until it ends; return its exit status (see `executor`).  Raises CannotStart if it cannot start."""
     _allow_many_files()
     lock = _lock(config.data_dir)
     try:
@@ -74,7 +74,7 @@ def _ports(config: Config) -> Ports:
 
 
 def _lock(data_dir: Path) -> int:
-    """Lock the directory until the process ends, for any reason: two nodes on one directory would destroy it."""
+    """Lock the directory until the process ends, for whatever reason.  Two nodes on one directory would destroy it."""
     try:
         lock = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as problem:
@@ -97,7 +97,7 @@ def _unhandled(node: QuorumNode, context: dict[str, Any]) -> None:
 
 
 class LoopClock:
-    """`ports.Clock` on the running loop, whose `time()` is CLOCK_MONOTONIC on a real one."""
+    """`ports.Clock` on the running loop.  The `time()` of a real loop is CLOCK_MONOTONIC."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

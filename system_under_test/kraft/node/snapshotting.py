@@ -1,16 +1,16 @@
-"""Applies committed records, takes snapshots while the node serves, and deletes the log before them.
+"""Applies committed records, takes snapshots while the node serves requests, and deletes the log before the snapshots.
 
-A snapshot is due when enough bytes were committed since the last one, or after enough time if anything was committed.
-The image is copied at once, which is cheap; its records are written a slice at a time, so that the node's loop has its
-turn in between; then the file is frozen and reported.  Inside a metadata transaction there is no state to take: the
-snapshot waits for its end.
+A snapshot is due when enough bytes were committed since the last snapshot, or after enough time if anything was
+committed. The image is copied at once, which is cheap.  Its records are written one batch per turn of the node's loop.
+Then the file gets its final name, and the snapshot is reported.  A metadata transaction in progress has no state to
+store, so the snapshot waits for its end.
 
-Committed records are applied a slice at a time.  A node may have much to replay: at its start, or when it was cut off.
-In one step that would block its loop so long that the quorum elects another leader.  So the node applies a slice,
-serves its loop, and goes on.
+Committed records are applied one slice per turn of the loop.  A node may have many records to replay at its start, or
+after it was cut off.  If it replayed them in one step, its loop would be blocked for so long that the quorum would
+elect another leader.
 
 A long replay reports only some of its intermediate states.  They are chosen by offset, so that all nodes report the
-same ones.
+same states.
 """
 
 from __future__ import annotations
@@ -30,13 +30,17 @@ from system_under_test.kraft.raft.voters import VoterSet
 from system_under_test.kraft.records.metadata import encode
 
 CLEAN_EVERY_S = 1.0
-"""Interval of retention checks in addition to those after each snapshot."""
+"""Seconds between two checks of the retention limits.  The limits are also checked after each snapshot."""
 
 
 class Snapshotting:
-    """report: called with (end offset, hash of the written state).  guarded: runs a step, and ends the node if it
-    raises.  high_watermark: of the node, None if it is unknown.  voters_before: log offset -> the voters that
-    everything below it leaves in force; None if it names none."""
+    """Takes the snapshots of a node, and deletes the log before them.
+
+    report: called with (end offset, hash of the written state)
+    guarded: runs a step, and ends the node if the step raises
+    high_watermark: returns the node's high watermark; None if it is unknown
+    voters_before: returns the voters that the log below an offset names last; None if it names none
+    """
 
     def __init__(
         self,
@@ -65,7 +69,9 @@ class Snapshotting:
         self._timer: Timer | None = None
 
     def applied(self) -> None:
-        """Take a snapshot if one is due after an apply, and shorten the log if it has grown too large."""
+        """Handle applied records: take a snapshot if one is due, and delete the beginning of the log if it has grown
+        too large.
+        """
         machine = self._machine
         if self._clock.now() >= self._cleaned_at + CLEAN_EVERY_S:
             self._clean()
@@ -104,7 +110,7 @@ class Snapshotting:
         if machine.active and decisions.may_snapshot_uncommitted(self._bugs):
             image, end = machine.speculative, self._log.end_offset
         prefix, prefix_hash = self._log.prefix_at(end), self._log.prefix_hash_at(end)
-        assert prefix is not None and prefix_hash is not None, "what is applied ends at the end of a batch"
+        assert prefix is not None and prefix_hash is not None, "the applied records end at the end of a batch"
         snapshot = SnapshotId(decisions.snapshot_end(end, self._bugs), prefix.epoch)
         header = snapshot_file.SnapshotHeader(
             version=0, last_timestamp_ms=self._clock.wall_ms(), prefix_hash=prefix_hash
@@ -116,7 +122,9 @@ class Snapshotting:
         self._step()
 
     def _step(self) -> None:
-        """Write one batch, or freeze the snapshot if there is none left; continue after the loop had its turn."""
+        """Write one batch, or complete the snapshot if no batch is left.  The next step follows in a later turn of the
+        loop.
+        """
         if self._running is None:
             return
         snapshot, writer, batches = self._running
@@ -147,17 +155,21 @@ def _values(image: Image, bugs: Collection[str]) -> Iterator[bytes]:
 
 
 SLICE_RECORDS = 500
-"""Maximum number of committed records applied in one turn of the loop; one batch is never split."""
+"""Maximum number of committed records applied in one turn of the loop.  A larger batch is not split."""
 SPARSE_RECORDS = 5_000
-"""With more than these to replay, a state is reported only each REPORT_RECORDS and at the end."""
+"""Number of records beyond which a replay reports only some states: one every REPORT_RECORDS, and the last."""
 REPORT_RECORDS = 20_000
-"""A report hashes every entry that changed since the last one, which costs more than to replay its records."""
+"""Number of records between two reports of a long replay.  A report hashes every entry that changed since the last
+report, which costs more than replaying the records.
+"""
 
 
 class Replay:
-    """report: called with (applied offset, state hash).  say: called with a line for the node's operator.
+    """Applies committed records, and keeps the reads that wait for them.
 
-    end_offset: everything below it is committed.
+    report: called with (applied offset, state hash)
+    say: called with a line for the node's operator
+    end_offset: all records below it are committed
     """
 
     def __init__(
@@ -172,7 +184,7 @@ class Replay:
         self._waiting: list[tuple[int, int]] = []  # (mark, token)
 
     def apply_slice(self) -> None:
-        """Apply the next committed batches; `goes_on` says whether more are left."""
+        """Apply the next committed batches.  `goes_on` is True afterwards if more batches are left."""
         machine, target = self._machine, self.end_offset
         sparse = target - machine.applied_offset > SPARSE_RECORDS
         slice_end = machine.applied_offset + SLICE_RECORDS
@@ -185,7 +197,7 @@ class Replay:
             for record in machine.apply(batch):
                 self._say(
                     f"kept a record of unknown type {record.type}, version {record.version}, at offset {before} or "
-                    "shortly behind it: a later version of the software wrote it"
+                    "shortly after it: a later version of the software wrote it"
                 )
             now = machine.applied_offset
             if not sparse or now == target or now // REPORT_RECORDS > before // REPORT_RECORDS:
@@ -196,7 +208,7 @@ class Replay:
         self._waiting.append((mark, token))
 
     def take_ready(self) -> list[int]:
-        """Return the tokens of the reads whose mark is applied by now."""
+        """Remove and return the tokens of the reads whose records are all applied by now."""
         ready = [token for mark, token in self._waiting if mark <= self._machine.applied_offset]
         self._waiting = [(mark, token) for mark, token in self._waiting if mark > self._machine.applied_offset]
         return ready

@@ -1,21 +1,22 @@
 """Committed and speculative metadata, and the operations that wait for each offset.
 
-A controller decides on the *speculative* image: all entries appended here, committed or not.  Its answers wait until
-the offsets on which they depend are committed and replayed into the *committed* image, the only one that is ever read.
-A node that ceases to lead discards the speculative image, because a successor may overwrite its entries.
+A controller decides on the *speculative* image, which contains all entries appended here, committed or not.  Its
+answers wait until the offsets on which they depend are committed and replayed into the *committed* image.  Only the
+committed image is ever read.  A node that ceases to lead discards the speculative image, because a successor may
+overwrite its entries.
 
     write   decide on speculative -> records -> replayed there -> pending -> appended (offsets known) -> committed
 
-A write is *queued* from the moment its records are passed to the consensus core.  Before that, losing leadership fails
-it with NotQueued: nothing was appended, and nothing will be.  After that, losing leadership fails the write with
-LostLeadership: its outcome is unknown.
+A write is *queued* from the moment its records are passed to the consensus core.  If the node loses leadership before
+that, the write fails with NotQueued: nothing was appended, and nothing will be.  If the node loses leadership after
+that, the write fails with LostLeadership: its outcome is unknown.
 
-Decided writes wait for each other and share one proposal (`Proposals`).  A write that finds nothing in flight is
-proposed at once if the one before it was alone, too, and otherwise as soon as the loop has had its turn: the writes of
-many clients are often read in one turn, and then they share an append.  While appended records wait for their commit,
-writes gather for LINGER_S: the fsync and the fetches that go on would delay a second append anyway.
+Pending writes are collected and share one proposal (`Proposals`).  While appended records wait for their commit, writes
+are collected for LINGER_S, because the fsync and the fetches in progress would delay a second append anyway.  Otherwise
+a write is proposed at once if the last proposal contained one write only, and in the next turn of the loop if it
+contained several.  The loop often reads the writes of many clients in one turn, and then these writes share an append.
 
-*Duties.*  Those of the active controller (`controller/partition_requests.py`) are carried out by a timer.
+*Duties.*  A timer runs the duties of the active controller (`controller/partition_requests.py`).
 """
 
 from __future__ import annotations
@@ -48,10 +49,12 @@ T = TypeVar("T")
 
 WRITE_MAX_RECORDS = 10_000
 WRITE_MAX_BYTES = 4 << 20
-"""A batch is never split, and it must fit into a frame with room to spare, or no follower could ever fetch it."""
+"""Maximum bytes of the records of one write.  They form one batch, which is never split and must fit into a frame with
+room to spare; otherwise no follower could fetch it.
+"""
 
 _DECIDE_WHO_SERVES = frozenset({FeatureLevelRecord, EndTransactionRecord})
-"""Types of records after which an image's level may become unsupported, or supported again."""
+"""Types of records that can make the level of an image unsupported, or supported again."""
 
 NOT_ACTIVE = "not the active controller"
 LOST_BEFORE_APPEND = "ceased to be the active controller before appending"
@@ -61,8 +64,9 @@ LOST_BEFORE_APPEND = "ceased to be the active controller before appending"
 class Write:
     """A write in progress.
 
-    records: their values; none if it only waits for earlier pending writes. end_offset: -1 until it is queued.
-    done: called once, with the error if any.
+    records: values of its records; empty if it only waits for earlier writes
+    end_offset: offset after its last record; -1 until the write is queued
+    done: called once, with the error or None
     """
 
     records: list[bytes]
@@ -71,10 +75,12 @@ class Write:
 
 
 class StateMachine:
-    """applied_offset: everything below it has been replayed into the committed image.
+    """The committed and the speculative image, and the writes in progress.
 
-    not_served: reason why no request may be answered from the committed image; None if it may. bugs: planted ones.
-    node: the id of this node.
+    applied_offset: all records below it have been replayed into the committed image
+    not_served: reason why no request may be answered from the committed image; None if requests may be answered
+    bugs: planted bugs
+    node: id of this node
     """
 
     def __init__(self, start_offset: int, bugs: Collection[str] = (), node: int | None = None) -> None:
@@ -106,12 +112,12 @@ class StateMachine:
 
     @property
     def pending_records(self) -> int:
-        """Return the number of records that are decided and not passed to the core yet."""
+        """Return the number of records that are decided but not passed to the core yet."""
         return sum(len(write.records) for write in self._pending)
 
     def apply(self, batch: Batch) -> list[UnknownRecord]:
-        """Replay the committed batch at `applied_offset`.  Returns its records of unknown types, which are only
-        kept.
+        """Replay the committed batch at `applied_offset`.  Returns its records of unknown types, which are kept without
+        effect.
         """
         raw = batch.body
         assert isinstance(raw, bytes)
@@ -126,7 +132,9 @@ class StateMachine:
         return [record for record in replayed if isinstance(record, UnknownRecord)] if UnknownRecord in kinds else []
 
     def _replay_decided(self, value: bytes) -> Record | UnknownRecord:
-        """Replay records that this controller decided and has already decoded; equal bytes are the same record."""
+        """Replay a record.  If this controller decided a record with the same bytes, reuse that record instead of
+        decoding the bytes.
+        """
         record = self._decided.pop(value, None)
         if record is None:
             return self.committed.replay(value)
@@ -134,9 +142,12 @@ class StateMachine:
         return record
 
     def load(self, end_offset: int, values: Iterable[bytes], *, onto: Image | None = None) -> None:
-        """Replace the committed state by that of a snapshot.  A leader never does this.
+        """Replace the committed state with the state of a snapshot.  A leader never does this.
 
-        onto: see `raft.decisions.keeps_state_under_snapshot`.  Raises CorruptRecord."""
+        onto: see `raft.decisions.keeps_state_under_snapshot`
+
+        Raises CorruptRecord.
+        """
         assert self._speculative is None, "a leader never loads a snapshot"
         image = Image(self._bugs, self._node) if onto is None else onto
         for value in values:
@@ -150,8 +161,8 @@ class StateMachine:
             self._queued.popleft().done(None)
 
     def activate(self) -> None:
-        """Become the active controller: this node leads, its LeaderChange is applied, and nothing else has been
-        appended after it.
+        """Become the active controller.  Call this when this node leads and has applied its LeaderChange, before
+        anything is appended after that record.
         """
         self._speculative = self.committed.copy()
 
@@ -172,10 +183,12 @@ class StateMachine:
     def decide(
         self, decide: Callable[[Image], tuple[list[Record], T]], settled: Callable[[T, Exception | None], None]
     ) -> Write:
-        """Run a decision on the speculative image, replay its records there, and keep it pending.
+        """Run a decision on the speculative image, replay its records there, and return the pending write.
 
-        settled: called with the result of the decision when the write is done, and with what went wrong.
-        Raises NotQueued where this node is not active, TooLarge, and what `decide` raises; nothing is pending then.
+        settled: called when the write is done, with the result of the decision and the error or None
+
+        Raises NotQueued if this node is not active, TooLarge, and the errors of `decide`.  In these cases nothing is
+        pending.
         """
         if self._speculative is None:
             raise NotQueued(NOT_ACTIVE)
@@ -201,7 +214,7 @@ class StateMachine:
         return taken
 
     def queued(self, writes: list[Write], first_offset: int, end_offset: int) -> None:
-        """Note that the core has accepted these writes, in this order, at the offsets from first_offset on."""
+        """Note that the core has accepted these writes, in this order, at the offsets from `first_offset` on."""
         offset = first_offset
         for write in writes:
             offset += len(write.records)
@@ -211,16 +224,19 @@ class StateMachine:
 
 
 LINGER_S = 0.002
-"""Seconds that a write waits for others to share its append and fsync (Kafka: 25 ms, also if none is in flight)."""
+"""Seconds that a write waits for other writes to share its append and fsync (Kafka: 25 ms, even if no record is in
+flight).
+"""
 
 BATCH_MAX_BYTES = 8 << 20
 BATCH_MAX_RECORDS = 10_000
 
 
 class Proposals:
-    """propose: passes the core a token and the bodies of batches; the core answers with `accepted` or `refused`.
+    """Collects pending writes, and proposes them to the core.
 
-    decided: called once for all writes that continue together, with whether they have records.
+    propose: passes the core a token and the bodies of batches; the core answers with `accepted` or `refused`
+    decided: called once per proposal, with True if its writes have records
     """
 
     def __init__(
@@ -242,7 +258,7 @@ class Proposals:
         self._proposed: dict[int, list[Write]] = {}
 
     def soon(self, high_watermark: int) -> None:
-        """Propose the decided writes: LINGER_S after the first of them, or earlier (see above)."""
+        """Propose the pending writes: LINGER_S after the first of them, or earlier (see the module's docstring)."""
         if self._linger is not None:
             return
         in_flight = high_watermark < self._log.end_offset
@@ -253,12 +269,12 @@ class Proposals:
         self._linger = self._clock.call_at(self._clock.now() + wait_s, self._propose_pending)
 
     def now(self) -> None:
-        """Propose the decided writes before anything else can be appended."""
+        """Propose the pending writes before anything else can be appended."""
         self.cancel()
         self._propose_pending()
 
     def _propose_pending(self) -> None:
-        """Pass all writes decided since the last time to the core: one append, one fsync."""
+        """Pass all pending writes to the core: one append, one fsync."""
         self._linger = None
         writes = self._machine.take_pending()
         if not writes:
@@ -279,18 +295,18 @@ class Proposals:
         self._machine.settle()
 
     def refused(self, token: int, reason: str) -> None:
-        """End the writes of a proposal of which nothing was queued.  Other tokens are ignored."""
+        """Fail the writes of a proposal that the core rejected.  Other tokens are ignored."""
         for write in self._proposed.pop(token, ()):
             write.done(NotQueued(reason))
 
     def cancel(self) -> None:
-        """Propose nothing any more, because the node has ended."""
+        """Cancel the timer of the next proposal."""
         if self._linger is not None:
             self._linger.cancel()
 
 
 def batches_of(writes: Sequence[Write]) -> list[tuple[Any, int]]:
-    """Return (body, record count) of each batch.  The records of a write share a batch."""
+    """Return (body, record count) of each batch.  All records of a write are in one batch."""
     bodies: list[tuple[Any, int]] = []
     batch: list[bytes] = []
     size_bytes = 0
@@ -311,7 +327,12 @@ WriteDecision = Callable[[Callable[[Image], tuple[list[Record], None]]], Awaitab
 
 
 class ControllerDuties:
-    """write: `QuorumService.write`.  spawn: `Executor.spawn`.  say: takes a line for the node's operator."""
+    """Runs the duties of the active controller.
+
+    write: `QuorumService.write`
+    spawn: `Executor.spawn`
+    say: receives a line for the node's operator
+    """
 
     def __init__(
         self,
@@ -333,13 +354,13 @@ class ControllerDuties:
 
     @property
     def sessions(self) -> Sessions:
-        """Raises NotQueued if this node is not the active controller."""
+        """Return the sessions of the brokers.  Raises NotQueued if this node is not the active controller."""
         if self._duties is None:
             raise NotQueued(NOT_ACTIVE)
         return self._duties.sessions
 
     def begin(self) -> None:
-        """Become the active controller: every unfenced broker has a whole session from now on."""
+        """Begin the duties of the active controller.  From now on, every unfenced broker has a full session."""
         self._duties = Duties(self._machine.speculative, self._clock.now(), self._settings, self._bugs)
         self._set_timer()
 
@@ -373,5 +394,5 @@ class ControllerDuties:
         except (NotQueued, LostLeadership):
             return  # another controller has taken over
         except TooLarge as problem:
-            self._say(f"a duty of the controller could not be done: {problem}")
+            self._say(f"a duty of the controller failed: {problem}")
             self._set_timer()

@@ -1,8 +1,8 @@
 """A node's trace of itself: one JSON object per line, one write(2) per line, on a disk that no fault affects.
 
-A row reports a fact that is true *and durable*.  It is written before any message that depends on it is sent.  If rows
-were later, a kill would leave acknowledgements without commits; if earlier, votes that were never cast.  The node keeps
-that order by writing each row directly after the effect that it reports.
+A row reports a fact that is true *and durable*.  It is written before any message that depends on the fact is sent.  If
+it were written later, a kill could leave an acknowledgement without a commit; if earlier, a vote that was never cast.
+So the node writes each row directly after the effect that the row reports.
 
     {"seq": 17, "inc": 0, "t": 4711000000, "event": "high-watermark", "epoch": 3, "offset": 12, "hash": -5...}
 
@@ -27,15 +27,17 @@ from system_under_test.kraft.raft.messages import QuorumState
 FILE_NAME = "trace.jsonl"
 
 _TAIL_BYTES = 1 << 16
-"""Maximum length of a row."""
+"""Maximum bytes of a row."""
 
 
 class UnreadableTrace(ValueError):
-    """The trace to be continued ends with an invalid row."""
+    """Raised if the trace to be continued ends with an invalid row."""
 
 
 class Trace:
-    """Made by `continue_trace`.  Raises OSError if a row cannot be written; the node must then stop."""
+    """Writes the rows of a trace.  `continue_trace` creates it.  Raises OSError if a row cannot be written; the node
+    must then stop.
+    """
 
     def __init__(self, write: Callable[[bytes], None], now_ns: Callable[[], int], seq: int, incarnation: int) -> None:
         self._write = write
@@ -54,8 +56,11 @@ class Trace:
         role: str | None = None,
         detail: str | None = None,
     ) -> None:
-        """event: one of TRACE_EVENTS, which need no escapes."""
-        # Formatted by hand: a write leaves a dozen rows in a quorum of three, and a general encoder takes three times
+        """Write a row.
+
+        event: one of TRACE_EVENTS, whose names need no escapes in JSON
+        """
+        # Formatted by hand: a write causes a dozen rows in a quorum of three, and a general encoder takes three times
         # as long.
         line = f'{{"seq":{self._seq},"inc":{self.incarnation},"t":{self._now_ns()},"event":"{event}","epoch":{epoch}'
         if offset is not None:
@@ -73,7 +78,7 @@ class Trace:
 
 
 def continue_trace(file: TraceFile, now_ns: Callable[[], int]) -> Trace:
-    """Begin the trace of a file, or continue after its last row.
+    """Return the trace of a file, which continues after the file's last row.
 
     Raises UnreadableTrace if the last whole line is no row of a trace.
     """
@@ -113,9 +118,10 @@ _encode = json.JSONEncoder().encode
 
 
 def start_row(trace: Trace, epoch: int, log: Log, disk: UUID | None = None) -> str:
-    """Report the recovered log.  Returns the truncated part of its end and the reason, "" for nothing.
+    """Report the recovered log.  Returns a text about the torn tail that was truncated; "" if there was none.
 
-    disk: directory id of the log's disk, if another disk may take its place."""
+    disk: directory id of the log's disk, reported if another disk may replace it
+    """
     if disk is not None:
         trace.row("disk", epoch, detail=kafka_uuid(disk))
     recovery = log.recovery
@@ -125,6 +131,9 @@ def start_row(trace: Trace, epoch: int, log: Log, disk: UUID | None = None) -> s
 
 
 def vote_row(trace: Trace, event: str, state: QuorumState, names: Mapping[int, str]) -> None:
-    """Report the vote of this state.  event: "vote" if it was just cast, "quorum-state" if the file holds it."""
+    """Report the vote of a state.
+
+    event: "vote" if the vote was just cast, "quorum-state" if the file contains it
+    """
     voted = state.voted
     trace.row(event, state.epoch, peer=None if voted is None else names.get(voted.id, str(voted.id)))
