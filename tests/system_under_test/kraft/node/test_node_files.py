@@ -170,7 +170,7 @@ def test_a_formatted_directory_is_not_erased_by_chance(tmp_path: Path) -> None:
     with pytest.raises(AlreadyFormatted, match="--force erases it"):
         format_directory(settings)
     (settings.data_dir / small_files.META_PROPERTIES).unlink()
-    with pytest.raises(AlreadyFormatted, match="it holds __cluster_metadata-0"):
+    with pytest.raises(AlreadyFormatted, match="it contains __cluster_metadata-0"):
         format_directory(settings)
     assert log.exists()
     format_directory(settings, force=True)
