@@ -1,21 +1,22 @@
-"""Requests that one decision of the active controller answers, one entry each, and how a broker forwards them.
+"""Admin requests that the active controller answers with one decision, and how a broker forwards such requests.
 
-`quorum_service.py` states what an entry is, and `brokers.py` has those of brokers.  `api.py` states who may be asked,
-how a request can end and what a client may conclude.  `controller/` decides.
+Each element of such a request (a topic, a voter) gets its own result.  `quorum_service.py` defines the interface of a
+decision, and `brokers.py` contains the decisions about brokers.  `api.py` states which node answers, how a request can
+end, and what a client may conclude.  The rules themselves are in `controller/`.
 
-AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-853) are translated into changes of the voters, and back.
+AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-853) are translated into changes of the voters, and their results
+into responses.
 
-A broker reports one log folder (KIP-113, KIP-827).  Its nodes keep no data of topics, so each hosted replica has
-0 bytes there, and no replica can move.
+A broker reports one log folder (KIP-113, KIP-827).  Nodes store no data of topics, so each hosted replica has 0 bytes
+there, and no replica can move.
 
-*Forwarding.*  A broker forwards the admin requests of stock clients to the active controller.  Stock clients may send
-admin requests to any broker, which passes them to the controller.  Kafka's brokers wrap them into ENVELOPE 58, to carry
-the client's identity; without authentication the plain request, which our brokers send, says the same.  It goes out
-under a client id of ours, and such requests are never handed on again.  So no loop is possible, even if nodes disagree
-about who the controller is.
+*Forwarding.*  Stock clients may send admin requests to any broker, which forwards them to the active controller.
+Kafka's brokers wrap such a request into ENVELOPE 58 to carry the client's identity.  Without authentication the plain
+request is enough, so our brokers forward that.  They send it under a client id with the project's prefix, and a node
+never forwards such a request.  So no loop is possible, even if nodes disagree about which node is the controller.
 
-A connection carries one request at a time.  A few are kept open for each controller and used again; a request without
-an answer costs its connection (`server.py`).
+A connection carries one request at a time.  A few connections to each controller are kept open and reused.  A
+connection whose request is not answered is closed (`server.py`).
 """
 
 from __future__ import annotations
@@ -46,14 +47,16 @@ from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 
 def _to_delete(body: Any) -> list[str | UUID]:
-    """Up to version 5 topics are named; from then on each is named or has an id."""
+    """Return the names or ids of the topics to delete.  Up to version 5, a request contains names only."""
     if hasattr(body, "topic_names"):
         return list(body.topic_names)
     return [topic.topic_id or UUID(int=0) if topic.name is None else topic.name for topic in body.topics]
 
 
 def levels_wanted(body: Any) -> list[LevelWanted]:
-    """Version 0 has a flag for a lower level; later ones say how far a downgrade may go (KIP-584, KIP-778)."""
+    """Return the requested levels.  Version 0 has a flag that allows a lower level; later versions state how far a
+    downgrade may go (KIP-584, KIP-778).
+    """
     return [
         LevelWanted(
             each.feature,
@@ -65,7 +68,7 @@ def levels_wanted(body: Any) -> list[LevelWanted]:
 
 
 def other_controllers(quorum: QuorumService) -> list[int]:
-    """Return the voters besides this node, where controllers register."""
+    """Return the other voters if controllers register; otherwise none."""
     voters = quorum.describe().voters if quorum.registers_brokers else ()
     return [voter.id for voter in voters if voter.id != quorum.node_id]
 
@@ -85,8 +88,11 @@ def _decision(
     decide: Callable[[Any, DecisionContext, Image], tuple[list[Record], list[Result]]],
     results: str = "results",
 ) -> Decision:
-    """entries: the field of the request's entries, or what finds them.  about: what names one of them.  results: the
-    field of the response.
+    """Return a decision that has one result for each element of the request.
+
+    entries: name of the request's field with the elements, or a function that returns the elements
+    about: returns the fields that identify an element in its result
+    results: name of the response's field with the results
     """
     find = attrgetter(entries) if isinstance(entries, str) else entries
     return Decision(
@@ -153,11 +159,16 @@ DECISIONS: dict[int, Decision] = {
     ),
     versions.UPDATE_FEATURES: _decision("feature_updates", about_level, _update_features),
 }
-"""API key -> how it is decided.  kio knows versions 0 and 1 of UpdateFeatures; later ones have one error for all."""
+"""API key -> its decision.  kio knows versions 0 and 1 of UpdateFeatures; later versions have one error for all
+features.
+"""
 
 
 def describe_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -> Mapping[str, Any]:
-    """body: the request; without topics it asks for every replica that the broker hosts."""
+    """Return the log folder of a broker with the requested replicas that the broker hosts.
+
+    body: the request; without topics, it requests every hosted replica
+    """
     wanted: dict[str, Collection[int]]
     if body.topics is None:
         wanted = {name: topic.partitions.keys() for name, topic in image.topics.items()}
@@ -173,7 +184,9 @@ def describe_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -> Map
 
 
 def alter_replica_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -> Mapping[str, Any]:
-    """A replica that shall go where it is has been moved; no other folder is known."""
+    """Report success for each replica whose requested folder is the broker's only folder, and an error for any other
+    folder.
+    """
     results: dict[str, list[Mapping[str, Any]]] = {}
     for wanted in body.dirs:
         for topic in wanted.topics:
@@ -185,7 +198,7 @@ def alter_replica_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -
 
 
 def _error_of(image: Image, broker: int, topic: str, partition: int) -> ErrorCode:
-    """Return why this broker has no log of the partition."""
+    """Return the reason why this broker has no log of the partition; none if it has one."""
     known = image.topics.get(topic)
     if known is None or partition not in known.partitions:
         return ErrorCode.unknown_topic_or_partition
@@ -211,30 +224,33 @@ CHANGES: dict[int, Callable[[Any], VoterChange]] = {
     versions.REMOVE_RAFT_VOTER: lambda body: RemoveVoter(_key(body)),
     versions.UPDATE_RAFT_VOTER: _update,
 }
-"""API key -> what its request wants."""
+"""API key -> function that returns the change of the voters for a request."""
 
 
 def why_malformed(cluster_id: str, body: Any) -> tuple[ErrorCode, str] | None:
-    """Return why a request cannot be carried out on any leader; None if it can."""
+    """Return the reason why no leader can carry out a request; None if a leader can."""
     if body.cluster_id not in (None, cluster_id):
         return ErrorCode.inconsistent_cluster_id, f"this is the cluster {cluster_id}"
     if body.voter_id < 0 or body.voter_directory_id is None:
-        return ErrorCode.invalid_request, "a voter has an id, and its disk has a directory id"
+        return ErrorCode.invalid_request, "the request must contain the voter's id and directory id"
     listeners = getattr(body, "listeners", None)
     if listeners is not None and not listeners:
-        return ErrorCode.invalid_request, "no listener says where the voter is reached"
+        return ErrorCode.invalid_request, "the request contains no listener of the voter"
     return None
 
 
 def respond(error: ErrorCode, message: str | None, leader: Any) -> Mapping[str, Any]:
-    """leader: (id, epoch, host, port) as far as this node knows it, for UpdateRaftVoter."""
+    """Return the fields of the response.
+
+    leader: (id, epoch, host, port) of the leader that this node knows, for UpdateRaftVoter
+    """
     known = dict(zip(("leader_id", "leader_epoch", "host", "port"), leader, strict=True))
     return {"error_code": error, "error_message": message, "current_leader": known}
 
 
 CONNECT_TIMEOUT_S = 1.0
 CONNECTIONS_MAX = 8
-"""To one controller.  A further request waits until one of them is free."""
+"""Maximum number of connections to one controller.  A further request waits until a connection is free."""
 
 
 def is_ours(client_id: str | None) -> bool:
@@ -248,7 +264,10 @@ class _Pool:
 
 
 class Forwarder:
-    """One node's connections to controllers.  sender: this node's name in the client id."""
+    """One node's connections to controllers.
+
+    sender: name of this node in the client id
+    """
 
     def __init__(self, sender: str, network: Network | None = None) -> None:
         self._client_id = OUR_PREFIX + sender
@@ -258,7 +277,7 @@ class Forwarder:
     async def forward(self, host: str, port: int, request: Entity, timeout_s: float) -> Entity:
         """Return the controller's answer to `request`.
 
-        Raises NotQueued if it could not be sent at all, TimeoutError if it was sent and the outcome is unknown.
+        Raises NotQueued if the request was not sent, TimeoutError if it was sent and the outcome is unknown.
         """
         pool = self._pools.setdefault((host, port), _Pool())
         connection: Connection | None = None
@@ -271,10 +290,10 @@ class Forwarder:
         except (OSError, MalformedFrame) as problem:
             if connection is None or not connection.sent:
                 raise NotQueued("the controller cannot be reached") from problem
-            raise TimeoutError(f"no answer of the controller: {problem}") from problem
+            raise TimeoutError(f"no answer from the controller: {problem}") from problem
 
     def close(self) -> None:
-        """Drop the idle connections."""
+        """Close the idle connections."""
         for pool in self._pools.values():
             while pool.idle:
                 pool.idle.pop().close()

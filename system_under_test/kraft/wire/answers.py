@@ -1,6 +1,6 @@
-"""Contents of the responses, made from results: `versions.built` makes each in the version of its request.
+"""Contents of the responses, as fields: `versions.built` makes each response in the version of its request.
 
-Fields that a version does not have are left out by `built`; all else that differs between versions is here.
+`built` leaves out the fields that a version lacks.  All other differences between versions are handled here.
 """
 
 from __future__ import annotations
@@ -21,24 +21,29 @@ from system_under_test.kraft.wire.versions import Filled, filled
 
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Operations as bits: all that there are, because nothing is refused to anybody (KIP-430)."""
+"""Authorized operations as bits: all operations, because every client is allowed everything (KIP-430)."""
 
 NO_OPERATIONS = -(2**31)
-"""The client did not request, or may not see, which operations are authorized."""
+"""Value for a client that did not request the authorized operations."""
 
 _LATEST, _EARLIEST = -1, -2
-"""Values of ListOffsets in place of a timestamp."""
+"""Values of a ListOffsets timestamp with a special meaning."""
 
 _TOPIC_IDS_SINCE = 12
-"""Metadata has a field for topic ids since version 10, but may ask by it, with a null name, only since this one."""
+"""First version of Metadata that can request a topic by its id, with a null name.  The field for the id exists since
+version 10.
+"""
 
 
 Given = Mapping[str, Any]
 
 
 def list_config_resources(found: Sequence[tuple[int, str]] | None) -> Given:
-    """found: (type, name) of each resource; None if a type was asked for that has none here.  As in Kafka, the version
-    is what does not fit then (KIP-1142)."""
+    """Return the fields of ListConfigResources.
+
+    found: (type, name) of each resource; None if a requested type is not supported here.  As in Kafka, the error is
+        then UNSUPPORTED_VERSION (KIP-1142).
+    """
     error = ErrorCode.unsupported_version if found is None else ErrorCode.none
     resources = [{"resource_type": number, "resource_name": name} for number, name in found or ()]
     return {"error_code": error, "config_resources": resources}
@@ -56,7 +61,10 @@ class BrokerAddress:
 
 
 def brokers_of(quorum: QuorumService, image: Image, *, fenced: bool = False) -> list[BrokerAddress]:
-    """Return the brokers of the cluster, by id. fenced: those, too, that are fenced."""
+    """Return the brokers of the cluster, by id.
+
+    fenced: True to include fenced brokers
+    """
     if not quorum.registers_brokers:
         return [BrokerAddress(number, host, port) for number, (host, port) in sorted(quorum.brokers.items())]
     return [
@@ -67,8 +75,8 @@ def brokers_of(quorum: QuorumService, image: Image, *, fenced: bool = False) -> 
 
 
 def _controller_for_clients(quorum: QuorumService, brokers: Sequence[BrokerAddress]) -> int:
-    """Return the broker to which clients should send admin requests: the leader if the leader is a broker, otherwise
-    any broker, which forwards them.
+    """Return the broker to which clients should send admin requests: the leader if it is a broker, otherwise any
+    broker, which forwards the requests.
     """
     ids = [broker.id for broker in brokers]
     if quorum.leader_id in ids or not ids:
@@ -77,7 +85,10 @@ def _controller_for_clients(quorum: QuorumService, brokers: Sequence[BrokerAddre
 
 
 def metadata(quorum: QuorumService, image: Image, body: Any) -> Given:
-    """body: the request; without topics it asks for every topic."""
+    """Return the fields of Metadata.
+
+    body: the request; without topics, it requests every topic
+    """
     alive = brokers_of(quorum, image)
     ids = frozenset(broker.id for broker in alive)
     if body.topics is None:
@@ -103,7 +114,7 @@ def _operations_of_cluster(body: Any) -> int:
 
 
 BROKERS, CONTROLLERS = 1, 2
-"""`endpoint_type` of DescribeCluster (KIP-919)."""
+"""Values of `endpoint_type` in DescribeCluster (KIP-919)."""
 
 
 def describe_cluster(quorum: QuorumService, image: Image, body: Any) -> Given:
@@ -133,10 +144,12 @@ def describe_topic_partitions(
     partitions_max: int,
     alive: frozenset[int],
 ) -> Given:
-    """Topics by name and their partitions by number, `partitions_max` at most; the cursor names the next (KIP-966).
+    """Return topics by name and their partitions by number, at most `partitions_max` partitions.  The returned cursor
+    names the next partition (KIP-966).
 
-    wanted: none = every topic.  cursor: the first (topic, partition) to answer; None: from the beginning.
-    alive: the brokers that are not fenced.
+    wanted: names of the requested topics; empty for every topic
+    cursor: the first (topic, partition) to return; None for the beginning
+    alive: the brokers that are not fenced
     """
     begin = cursor or ("", 0)
     topics: list[Given] = []
@@ -165,8 +178,9 @@ def describe_topic_partitions(
 
 
 def describe_quorum(quorum: QuorumService, wanted: Sequence[Any]) -> Given:
-    """Return the voters and their progress, as the leader knows them; any other node returns error 6, and the leader
-    and the epoch that it knows."""
+    """Return the voters and their progress, as the leader knows them.  Any other node returns error 6, with the leader
+    and the epoch that it knows.
+    """
     topics = [
         {
             "topic_name": topic.topic_name,
@@ -184,7 +198,9 @@ def describe_quorum(quorum: QuorumService, wanted: Sequence[Any]) -> Given:
 
 
 def list_offsets(node_id: int, image: Image, wanted: Sequence[Any]) -> Given:
-    """No node keeps the data of topics yet, so that every partition is empty: it begins and ends at offset 0."""
+    """Return the offsets of partitions.  Nodes store no data of topics, so every partition begins and ends at
+    offset 0.
+    """
 
     def answer(topic: Any, partition: Any) -> Given:
         known = image.topics.get(topic.name)

@@ -1,25 +1,26 @@
-"""The requests of clients, served by one node (ApiVersions is the server's own business).
+"""The requests of clients, served by one node.  (`server.py` answers ApiVersions.)
 
-What the controller decides is a table in `admin.py`; what is only read is here.
+`admin.py` lists the decisions of the controller.  This module contains the requests that only read.
 
-    call -> ask the quorum -> results, or one Refusal for the whole request -> response entity
+    call -> request to the quorum -> results, or one Refused for the whole request -> response entity
 
-Refusals.  41 NOT_CONTROLLER is the same on the wire whether a write was never queued or was queued and then lost its
-controller.  Here, and only for `NotQueued`, its error_message begins with that mark; a client that finds the mark may
-conclude that the request did not happen.  A write that was queued gets 41 without the mark, or 7 REQUEST_TIMED_OUT.
+Refused requests.  Kafka answers 41 NOT_CONTROLLER both if a write was never queued, and if it was queued and its
+controller then lost leadership.  Here the error_message of `NotQueued`, and of no other error, begins with the prefix
+NOT_QUEUED.  A client that finds this prefix may conclude that the request did not happen.  A queued write fails with 41
+without the prefix, or with 7 REQUEST_TIMED_OUT.
 
-Answers without records.  An error like TOPIC_ALREADY_EXISTS, and a SET to the value that is already there, make no
-record.  Kafka may answer them from a deposed controller's memory.  Here `QuorumService.write` holds them back until
-all that was pending is committed and a majority has confirmed the leader, as for a read.
+Answers without records.  An error like TOPIC_ALREADY_EXISTS makes no record, nor does a SET to the current value.
+Kafka may answer such a request from the memory of a deposed controller.  Here `QuorumService.submit` holds the answer
+back until all pending writes are committed and a majority has confirmed the leader, as for a read.
 
 Reads.  Stock Kafka answers DescribeConfigs from the broker's own image, which may be stale.  Here it is a linearizable
 read at the active controller.
 
-A request that the controller decides has no task: `take_at_once` hands it to the quorum, and its answer leaves when the
-quorum calls back.
+A request that the controller decides needs no task: `take_at_once` submits it to the quorum, and the answer is sent
+when the quorum calls back.
 
-Elsewhere.  At a node that is not the active controller the project's own clients are refused, so that each controller,
-deposed or not, answers for itself; requests of stock clients are handed on (`admin.py`).
+Other nodes.  A node that is not the active controller rejects requests of the project's own clients, so that each
+controller, deposed or not, answers for itself.  It forwards requests of stock clients (`admin.py`).
 """
 
 from __future__ import annotations
@@ -71,14 +72,15 @@ _FOUND: dict[int, tuple[str, Callable[[Image, Any], Any], Any]] = {
     ),
     versions.LIST_PARTITION_REASSIGNMENTS: ("topics", list_reassignments, ()),
 }
-"""API key -> the field of its response, what a linearizable read finds for it, raising Refused, and what stands in it
-then."""
+"""API key -> (field of the response, function that returns its value from a linearizable read or raises Refused, value
+of the field after Refused).
+"""
 
 CONTROLLER_APIS = frozenset({*DECISIONS, *_FOUND, versions.DESCRIBE_CONFIGS})
-"""Requests that only the active controller can answer."""
+"""API keys of requests that only the active controller can answer."""
 
 PARTITIONS_OF_A_RESPONSE_MAX = 2000
-"""Kafka's max.request.partition.size.limit, for DescribeTopicPartitions."""
+"""Maximum number of partitions in a response to DescribeTopicPartitions: Kafka's max.request.partition.size.limit."""
 
 T = TypeVar("T")
 
@@ -86,8 +88,9 @@ T = TypeVar("T")
 class Api:
     """Serves one node's clients.
 
-    new_uuid: ids of new topics (a seeded one makes runs repeatable).  timeout_s: how long a request may wait for the
-    quorum; CreateTopics names its own, smaller one.  log_dir: where this node says that its logs are.
+    new_uuid: returns ids of new topics (a seeded function makes runs repeatable)
+    timeout_s: maximum seconds that a request waits for the quorum, unless the request names fewer
+    log_dir: the log folder that this node reports
     """
 
     def __init__(
@@ -104,18 +107,18 @@ class Api:
         self._timeout_s = timeout_s
         self._log_dir = log_dir
         self._forwarder = Forwarder(f"node-{quorum.node_id}", network)
-        self._limits: dict[int, asyncio.TimerHandle] = {}  # time limits of unanswered requests, by number
+        self._limits: dict[int, asyncio.TimerHandle] = {}  # request number -> timer of its time limit
         self._numbers = count()
 
     def close(self) -> None:
-        """Drop the connections over which requests were handed on; what still waits gets no answer."""
+        """Close the connections over which requests were forwarded.  Requests that still wait get no answer."""
         self._forwarder.close()
         for limit in self._limits.values():
             limit.cancel()
         self._limits.clear()
 
     def take_at_once(self, connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
-        """A `server.TakeAtOnce` for what the active controller decides."""
+        """Submit a request that the active controller decides; see `server.TakeAtOnce`."""
         if header.api_key not in DECISIONS or header.api_key == versions.UPDATE_FEATURES:
             return False
         if not is_ours(header.client_id) and not self._quorum.is_active():
@@ -130,9 +133,10 @@ class Api:
         return True
 
     async def ask_controller(self, request: Entity, timeout_s: float) -> Entity:
-        """Return the active controller's answer to a request of this node's own.
+        """Return the active controller's answer to a request that this node makes itself.
 
-        Raises NotQueued if it could not be sent, TimeoutError if it was sent and there is no answer."""
+        Raises NotQueued if the request was not sent, TimeoutError if it was sent and there is no answer.
+        """
         if not self._quorum.is_active():
             host, port = self._controller_address()
             return await self._forwarder.forward(host, port, request, timeout_s)
@@ -141,7 +145,7 @@ class Api:
             return await self.handle(call)
 
     async def handle(self, call: WireCall) -> Entity:
-        """Return the response to a call of the APIs above.  Raises KeyError for any other API."""
+        """Return the response to a call of one of the APIs above.  Raises KeyError for any other API."""
         respond = _RESPONDERS[call.api_key]
         refusal = None
         if self._belongs_elsewhere(call.api_key) and not is_ours(call.client_id):
@@ -157,7 +161,7 @@ class Api:
         return api_key in CONTROLLER_APIS and not self._quorum.is_active()
 
     def _controller_address(self) -> tuple[str, int]:
-        """Raises NotQueued if no other node is known to lead."""
+        """Return the address of the leader.  Raises NotQueued if no other node is known to lead."""
         leader = self._quorum.leader_id
         address = None if leader in (None, self._quorum.node_id) else self._leader_address()
         if address is None:
@@ -173,7 +177,7 @@ class Api:
         return await self._forwarder.forward(host, port, call.body, self._timeout_s)
 
     async def _settle(self, work: Awaitable[T], timeout_s: float) -> T | Refused:
-        """Return the quorum's answer, or the one refusal that says how the request ended."""
+        """Return the quorum's answer, or the error that states how the request ended."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await work
@@ -183,7 +187,7 @@ class Api:
             return quorum_service.TooLate()
 
     async def _decided(self, call: WireCall, refusal: Refused | None) -> Any:
-        """Return the answer of an API of DECISIONS."""
+        """Return the answer to a request of an API in DECISIONS."""
         decision, body = DECISIONS[call.api_key], call.body
         if refusal is not None:
             return decision.respond(decision.refused(body, refusal))
@@ -192,14 +196,16 @@ class Api:
         return decision.respond(await results)
 
     def _decide(self, api_key: int, body: Any, answer: Callable[[Any], None]) -> None:
-        """`answer` is called once with the results of an API of DECISIONS, or never if this node ends."""
+        """Submit a request of an API in DECISIONS.  `answer` is called once with the results, or never if this node
+        ends.
+        """
         decision = DECISIONS[api_key]
         timeout_s = self._timeout_s
         if hasattr(body, "timeout"):
             timeout_s = min(timeout_s, max(body.timeout.total_seconds(), 0.0))
 
         def settled(results: Any, problem: Exception | None) -> None:
-            if (limit := self._limits.pop(number, None)) is not None:  # otherwise its time limit has answered it
+            if (limit := self._limits.pop(number, None)) is not None:  # otherwise the time limit has already answered
                 limit.cancel()
                 assert problem is None or isinstance(problem, Refused)
                 answer(results if problem is None else decision.refused(body, problem))
@@ -213,9 +219,10 @@ class Api:
             settled(None, why)
 
     async def _unwrap(self, call: WireCall, refusal: None) -> Any:
-        """A request that a broker hands on for its client (KIP-590).
+        """Answer a request that a broker forwards for its client in an envelope (KIP-590).
 
-        Its principal must be one that can be read; nothing is forbidden to any."""
+        The client's principal must be readable.  Every principal is allowed everything.
+        """
         try:
             error, data = ErrorCode.none, await self._unwrapped(call)
         except Refused as refused:
@@ -223,14 +230,14 @@ class Api:
         return {"response_data": data, "error_code": error}
 
     async def _unwrapped(self, call: WireCall) -> bytes:
-        """Return the answer, from the header on.  Raises Refused."""
+        """Return the bytes of the answer, beginning with its header.  Raises Refused."""
         if not self._quorum.is_active():
             raise Refused(ErrorCode.not_controller, "This node is not the active controller.")
         body = call.body
         if not _is_principal(body.request_principal or b""):
             raise Refused(ErrorCode.principal_deserialization_failure, "The principal cannot be read.")
         if len(body.client_host_address) not in (4, 16):
-            raise Refused(ErrorCode.invalid_request, "The address of the client is none.")
+            raise Refused(ErrorCode.invalid_request, "The client address is not an IP address.")
         try:
             header, at = decode_request_header(body.request_data)
             lowest, highest = versions.SUPPORTED.get(header.api_key, (0, -1))
@@ -245,7 +252,9 @@ class Api:
         return encode_response(header.correlation_id, answer)[4:]
 
     async def _update_features(self, call: WireCall, refusal: Refused | None) -> Any:
-        """Levels other than `kraft.version` are records of metadata, which are decided like any other."""
+        """Answer UpdateFeatures.  Levels other than `kraft.version` are metadata records, which are decided like any
+        other record.
+        """
         raised = next((each for each in levels_wanted(call.body) if each.feature == features.KRAFT_VERSION), None)
         if refusal is not None or raised is None:
             return await self._decided(call, refusal)
@@ -255,8 +264,9 @@ class Api:
         return DECISIONS[call.api_key].respond(results)
 
     async def _raise_version(self, body: Entity, raised: features.LevelWanted) -> list[Result]:
-        """All levels are checked, then `kraft.version` is set, then the others.  If this node ceases to lead in
-        between, `kraft.version` alone is set, and the answer says that the outcome is unknown."""
+        """Check all levels, then set `kraft.version`, then the other levels.  If this node ceases to lead in between,
+        only `kraft.version` is set, and the answer states that the outcome is unknown.
+        """
         decision = DECISIONS[versions.UPDATE_FEATURES]
         results: list[Result] = await quorum_service.written(
             self._quorum, lambda image: ([], decision.decide(body, self._cluster, image)[1])
@@ -294,7 +304,7 @@ class Api:
         def describe(resource: Any) -> tuple[Sequence[Record], Found]:
             kind, name = resource.resource_type, resource.resource_name
             configs.check_resource(image, kind, name)
-            # An empty list of names asks for all, as null does.
+            # An empty list of names requests all configs, as null does.
             names = resource.configuration_keys or None
             broker = brokers.get(name) if kind == BROKER_RESOURCE else None
             described = configs.describe_configs(image, name, names, kind, broker)
@@ -303,12 +313,12 @@ class Api:
         return {"results": one_by_one(body.resources, about, describe)[1]}
 
     def _brokers(self, image: Image) -> dict[str, configs.OfBroker]:
-        """Return the brokers of the cluster, fenced ones too, by their names as resources."""
+        """Return the brokers of the cluster, including fenced brokers, by their names as resources."""
         found = answers.brokers_of(self._quorum, image, fenced=True)
         return {str(each.id): configs.OfBroker(each.id, each.host, each.port, each.rack) for each in found}
 
     async def _found(self, call: WireCall, refusal: Refused | None) -> Any:
-        """What a linearizable read finds, or the error of the whole request."""
+        """Return the result of a linearizable read, or the error of the whole request."""
         field, find, if_refused = _FOUND[call.api_key]
         try:
             return {field: find(await self._image(refusal), call.body)}
@@ -316,7 +326,7 @@ class Api:
             return result({field: if_refused}, why)
 
     async def _shown(self, call: WireCall, refusal: Refused | None) -> Any:
-        """What this node's own image shows, or its quorum."""
+        """Return an answer from this node's own image or its view of the quorum."""
         return _SHOWN[call.api_key](self, self._quorum.committed_image(), call.body)
 
     def _config_resources(self, image: Image, body: Any) -> Any:
@@ -331,7 +341,9 @@ class Api:
         return answers.describe_topic_partitions(image, names, cursor, most, alive)
 
     async def _change_voters(self, call: WireCall, refusal: Refused | None) -> Any:
-        """A leader that lost its office afterwards answers 6, although the change may yet commit."""
+        """Answer a change of the voters.  If the leader ceases to lead after it appended the change, it answers 6,
+        although the change may still commit.
+        """
         body, outcome = call.body, refusal
         if outcome is None and (malformed := admin.why_malformed(self._quorum.cluster_id, body)) is not None:
             outcome = Refused(*malformed)
@@ -354,7 +366,9 @@ FORWARDABLE = frozenset({*CONTROLLER_APIS, *admin.CHANGES, versions.DESCRIBE_QUO
     versions.BROKER_REGISTRATION,
     versions.CONTROLLER_REGISTRATION,
 }
-"""Requests that a broker forwards for its clients, without those that brokers and controllers make for themselves."""
+"""API keys of requests that a broker forwards for its clients.  Requests that brokers and controllers make for
+themselves are not among them.
+"""
 
 
 def _is_principal(data: bytes) -> bool:
@@ -367,7 +381,10 @@ def _is_principal(data: bytes) -> bool:
 
 
 def _encode_results(header: RequestHeader, results: Any, *, usual: bool) -> bytes:
-    """Return the frame of an answer of an API of DECISIONS. usual: the request had the usual form."""
+    """Return the frame of the answer to a request of an API in DECISIONS.
+
+    usual: True if the request had the usual form (`packed.py`)
+    """
     body = packed.pack_write_response(results) if usual else None
     if body is not None:
         return packed_response(header.correlation_id, body)
@@ -389,7 +406,7 @@ _SHOWN: dict[int, Callable[[Api, Image, Any], Any]] = {
     versions.DESCRIBE_TOPIC_PARTITIONS: Api._topic_partitions,
     versions.LIST_CONFIG_RESOURCES: Api._config_resources,
 }
-"""API key -> what a node answers at once."""
+"""API key -> function that returns the fields of an answer from this node's own view."""
 
 _RESPONDERS: dict[int, Callable[[Api, WireCall, Any], Awaitable[Any]]] = {
     **dict.fromkeys(DECISIONS, Api._decided),

@@ -1,7 +1,7 @@
-"""Requests from brokers and requests about partitions, each answered by a decision of the active controller: see
+"""Requests from brokers and requests about partitions.  The active controller answers each with one decision: see
 `admin.py`.
 
-Kafka refuses some of them as a whole.  So the result of such a request is what fills the response.
+Kafka rejects some of these requests as a whole.  So the result of such a request is the content of the whole response.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ Decided = tuple[list[metadata.Record], Found]
 def _decision(
     decide: Callable[[Any, DecisionContext, Image], Decided], *, at_once: bool = False, **refused: Any
 ) -> Decision:
-    """decide: returns the records, and the fields of the response besides the error.  refused: these fields if the
-    whole request is refused.
+    """Return a decision with one result for the whole request.
+
+    decide: returns the records, and the fields of the response besides the error
+    refused: these fields if the whole request is rejected
     """
     return Decision(decide, lambda body, why: result(refused, why), lambda found: found, at_once)
 
@@ -100,7 +102,10 @@ def _unregister(body: Any, cluster: DecisionContext, image: Image) -> Decided:
 
 def _register_controller(body: Any, cluster: DecisionContext, image: Image) -> Decided:
     if (image.metadata_version or 0) < CONTROLLERS_REGISTER_SINCE:
-        raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no such registrations.")
+        raise Refused(
+            ErrorCode.unsupported_version,
+            "This level of metadata.version does not support registrations of controllers.",
+        )
     incarnation = body.incarnation_id or metadata.NO_UUID
     number, endpoints, features = body.controller_id, _endpoints(body), _features(body)
     return [metadata.RegisterControllerRecord(number, incarnation, False, endpoints, features)], {}
@@ -115,7 +120,11 @@ def _allocate(body: Any, cluster: DecisionContext, image: Image) -> Decided:
 
 
 def _by(name: str, results: Iterable[Result], key: str, inside: str = "partitions") -> list[dict[str, Any]]:
-    """Group results by one of their fields, in the order of the request.  name, inside: fields of a group."""
+    """Group results by one of their fields, in the order of the request.
+
+    name: field of a group for the common value
+    inside: field of a group for its results
+    """
     found: dict[Any, list[Result]] = {}
     for each in results:
         found.setdefault(each[key], []).append(each)
@@ -156,7 +165,7 @@ def _alter(body: Any, cluster: DecisionContext, image: Image) -> Decided:
 
 
 def _proposal(leader: int, partition: Any) -> AlterPartition:
-    """Up to version 2 the members of the in-sync set come without their epochs."""
+    """Return the proposed in-sync set.  Up to version 2, the request names the members without their broker epochs."""
     if hasattr(partition, "new_isr"):
         isr = tuple(IsrMember(broker) for broker in partition.new_isr)
     else:
@@ -194,7 +203,7 @@ def _reassign(body: Any, cluster: DecisionContext, image: Image) -> Decided:
 
 
 def list_reassignments(image: Image, body: Any) -> list[Mapping[str, Any]]:
-    """Return what fills the topics of ListPartitionReassignments."""
+    """Return the topics of a ListPartitionReassignments response."""
     wanted = None if body.topics is None else {topic.name: topic.partition_indexes for topic in body.topics}
     found = partition_requests.reassignments(image, wanted)
     return [{"name": name, "partitions": partitions} for name, partitions in found.items()]
@@ -211,4 +220,4 @@ DECISIONS: dict[int, Decision] = {
     versions.ELECT_LEADERS: _decision(_elect, replica_election_results=()),
     versions.ALTER_PARTITION_REASSIGNMENTS: _decision(_reassign, responses=()),
 }
-"""API key -> how it is decided."""
+"""API key -> its decision."""

@@ -1,30 +1,30 @@
 """Connections of a node, and of clients, to other nodes.
 
-*Connections.*  `Connection` carries one request at a time, makes one attempt for each, and takes no late answer.
+*Connections.*  `Connection` carries one request at a time, makes one attempt for each, and never accepts a late answer.
 
     closed --ask--> connecting --> asking --> open --ask--> asking --> ...
-                        any failure, and being cancelled, leads back to closed
+                        any failure, and a cancellation, leads back to closed
 
-A request without an answer always costs the connection, so that a late answer has nowhere to arrive and can never
-answer the next request.  `sent` distinguishes two failures: nothing left this machine, or the outcome is unknown.
+A connection whose request is not answered is always closed.  So a late answer cannot be taken for the answer to the
+next request.  `sent` distinguishes two failures: if False, the request was not sent; if True, the outcome is unknown.
 
-*Channel.*  A voter has two connections to each peer: one for fetches, one for everything else.
+*Channel.*  A voter has two connections to each peer: one for fetches, one for all other requests.
 
-Why two lanes: a fetch may stay parked at the leader for half a second, and a connection is answered in order.  A vote
-behind it would be late for its election.
+The two lanes are needed because a Fetch may stay parked at the leader for half a second, and the requests of a
+connection are answered in order.  A vote request after such a Fetch would be too late for its election.
 
     READY --(ApiVersions) request--> AWAITING_RESPONSE --answer--> READY
       ^                        | refused, reset, timeout, another correlation id, malformed
       +----retry backoff---- BACKING_OFF          (the connection is closed; the caller gets None)
 
-A newer request on a busy lane waits `patience_s` for the one in flight, then gives that one up.  After a heal a vote
-must not queue behind a request that will never be answered.  Of several that wait only the newest is sent; the others
-get None.
+A new request on a busy lane waits `patience_s` for the request in flight, and then cancels that request.  After a heal,
+a vote request must not queue behind a request that will never be answered.  If several requests wait, only the newest
+is sent, and the others return None.
 
-The first request of a connection for fetches asks which versions of Fetch the peer speaks: a Kafka of 4.0 speaks 17.
+The first request on a connection for fetches asks which versions of Fetch the peer supports: Kafka 4.0 supports 17.
 
-Connecting is given up after `connect_timeout_s`, before the kernel repeats a lost SYN after its own, ever longer
-pauses: a healed link is tried again within half a second.
+An attempt to connect ends after `connect_timeout_s`, before the kernel repeats a lost SYN after its own, ever longer
+pauses.  So a healed link is tried again within half a second.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 
 class Hung(ConnectionError):
-    """The peer closed the connection instead of answering."""
+    """Raised if the peer closed the connection instead of answering."""
 
 
 class Connection:
-    """Connects with the first request, and again after a failure.
+    """A connection that opens at the first request, and again after a failure.
 
-    sent: of the last request, whether a byte of it may have left.  connect_timeout_s: None = as long as the caller
-    lets it take; a short one tries a healed link again before the kernel's slow retries of a lost SYN do.
-    network: None = sockets.
+    sent: True if a byte of the last request may have been sent
+    connect_timeout_s: maximum seconds to connect; None for no limit.  A short limit retries a healed link before the
+        kernel repeats a lost SYN.
+    network: None for sockets
     """
 
     def __init__(
@@ -81,16 +82,19 @@ class Connection:
         self._open: _Conversation | None = None
 
     async def ask(self, request: frames.Entity) -> frames.Entity:
-        """Return the answer to a kio entity; see `exchange`."""
+        """Return the answer to a kio entity.  Raises as `exchange`."""
         encode = partial(_encode_entity, request)
         return await self.exchange(encode, partial(frames.decode_response, type(request)))
 
     async def exchange(self, encode: Callable[[int, str], bytes], decode: Callable[[bytes], tuple[int, T]]) -> T:
-        """Return the answer. encode: correlation id, client id -> frame with its size.
-        decode: frame -> correlation id, answer.
+        """Send a request and return its answer.
 
-        Raises OSError (refused, reset, timed out while connecting; Hung among them), MalformedFrame, or what `decode`
-        raises; the connection is then closed, as it is when the caller gives up."""
+        encode: (correlation id, client id) -> frame with its size
+        decode: frame -> (correlation id, answer)
+
+        Raises OSError (refused, reset, timed out while connecting, or Hung), MalformedFrame, or the errors of `decode`.
+        The connection is closed then, and also if the caller is cancelled.
+        """
         self.sent = False
         answered = False
         try:
@@ -110,9 +114,12 @@ class Connection:
         return self._open is not None and not self._open.over
 
     def send(self, encode: Callable[[int, str], bytes]) -> asyncio.Future[bytes] | None:
-        """Send a request over the open connection, without a task: the future of the frame that answers it, or None if
-        no connection is open.  It fails as `exchange` does.  The caller hands the frame to `take`, and closes this
-        connection if it gets none."""
+        """Send a request over the open connection, without a task.  Returns the future of the answer's frame, or None
+        if no connection is open.
+
+        The future fails as `exchange` does.  The caller passes the frame to `take`, or closes this connection if there
+        is no frame.
+        """
         conversation = self._open
         if conversation is None or conversation.over:
             return None
@@ -125,11 +132,13 @@ class Connection:
         """Return the answer to the last request.  Raises MalformedFrame, or what `decode` raises."""
         correlation_id, answer = decode(frame)
         if correlation_id != self._correlation_id:
-            raise frames.MalformedFrame(f"an answer to request {correlation_id} where {self._correlation_id} was sent")
+            raise frames.MalformedFrame(
+                f"an answer to request {correlation_id}, but request {self._correlation_id} was sent"
+            )
         return answer
 
     def close(self) -> None:
-        """At once; what was not yet sent is lost."""
+        """Close the connection at once.  Bytes that are not sent yet are lost."""
         if self._open is not None:
             self._open.abort()
             self._open = None
@@ -220,8 +229,13 @@ class SocketListener:
 
 @dataclass(frozen=True, slots=True)
 class ChannelTimes:
-    """request_s: of a request, connecting included.  connect_s: of connecting alone.  backoff_s: the pause after a
-    failure.  patience_s: how long a newer request waits for the one before it."""
+    """Times of a channel.
+
+    request_s: maximum seconds for a request, including connecting
+    connect_s: maximum seconds for connecting
+    backoff_s: seconds of pause after a failure
+    patience_s: maximum seconds that a new request waits for the request before it
+    """
 
     request_s: float = 2.0
     connect_s: float = 0.5
@@ -230,9 +244,9 @@ class ChannelTimes:
 
 
 class Channel:
-    """Both lanes towards one peer.  Connects with the first request; never raises for what the network does.
+    """Both lanes to one peer.  It connects at the first request, and never raises because of the network.
 
-    endpoint: where this node's own clients find it, (name, host, port); epoch RPCs carry it to the peer.
+    endpoint: (name, host, port) at which this node is reached; BeginQuorumEpoch and EndQuorumEpoch carry it to the peer
     """
 
     def __init__(
@@ -261,12 +275,13 @@ class Channel:
         return await lane.request(request, self._endpoint)
 
     def send_at_once(self, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> bool:
-        """Act like `request`, for a Fetch and without a task; `answered` is called later.  False if nothing was sent,
-        because the connection is not open or not free."""
+        """Send a Fetch like `request`, but without a task.  `answered` is called later.  Returns False if nothing was
+        sent because the connection is not open or not free.
+        """
         return self._fetches.send_at_once(request, answered)
 
     async def close(self) -> None:
-        """Drop both connections; requests in flight get None."""
+        """Close both connections.  Requests in flight return None."""
         self._fetches.close()
         self._others.close()
 
@@ -276,7 +291,7 @@ class _Lane:
         self._peer = peer
         self._connection = connection
         self._times = times
-        self._in_flight: asyncio.Future[Any] | None = None  # the frame, connection or pause that it waits for
+        self._in_flight: asyncio.Future[Any] | None = None  # the frame, connection or pause for which the lane waits
         self._newest = 0
         self._closed = False
         self._fetch_version = SUPPORTED[FETCH][1]
@@ -323,7 +338,7 @@ class _Lane:
         limit: asyncio.TimerHandle,
         frame: asyncio.Future[bytes],
     ) -> None:
-        """A request that was sent at once has its answer, or was given up."""
+        """Handle the answer to a request that was sent by `send_at_once`, or its cancellation."""
         limit.cancel()
         if frame.cancelled():
             self._connection.close()
@@ -362,7 +377,7 @@ class _Lane:
         return None
 
     async def _negotiate(self) -> None:
-        """Find the highest version of Fetch that both sides speak.  Raises as `Connection.ask`."""
+        """Find the highest version of Fetch that both sides support.  Raises as `Connection.ask`."""
         answer = await self._connection.ask(ApiVersionsRequest())
         lowest, highest = SUPPORTED[FETCH]
         spoken = next((each.max_version for each in answer.api_keys if each.api_key == FETCH), highest)

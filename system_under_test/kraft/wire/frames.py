@@ -4,17 +4,17 @@
     request  = int16 api key | int16 version | int32 correlation id | nullable string client id | [tags] | body
     response = int32 correlation id | [tags] | body
 
-Headers of flexible versions end with a section of tagged fields; ApiVersions' response never has one, because its
-reader cannot know yet what the server speaks (KIP-511).  Bodies are kio's entities.
+Headers of flexible versions end with a section of tagged fields.  The response to ApiVersions never has this section,
+because its reader does not know yet which versions the server supports (KIP-511).  Bodies are kio's entities.
 
-*Bodies.*  Refuses bodies whose lengths do not fit their frame, before they are parsed.
+*Bodies.*  A body whose lengths do not fit into its frame is rejected before it is parsed.
 
-kio's native parser reserves memory for as many elements as an array *says* it has.  So four hostile bytes can request
-32 GiB, and a failed allocation there aborts the process instead of raising.  So every body that came over a network is
-first walked here, by a walker compiled once per entity type.  It constructs nothing; it only proves that each length
-fits into what follows it.
+kio's native parser reserves memory for as many elements as an array *claims* to have.  So four hostile bytes can
+request 32 GiB, and a failed allocation there aborts the process instead of raising.  So every body from a network is
+first checked by a walker, which is compiled once per entity type.  A walker constructs nothing.  It only verifies that
+each length fits into the remaining bytes.
 
-    walk(body, at) -> position behind the entity;   Malformed if a length is too large
+    walk(body, at) -> position after the entity;   Malformed if a length is too large
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ Entity = Any
 
 _REQUEST_PREFIX = struct.Struct(">hhih")
 _UNREADABLE = (SerialError, ValueError, TypeError, LookupError, struct.error)
-"""Errors that kio raises over bytes that are no entity; over tagged fields it does not know, too."""
+"""Errors that kio raises for bytes that are no entity, or that contain unknown tagged fields."""
 
 
 class MalformedFrame(ValueError):
-    """Bytes that are no frame, header or body of Kafka's protocol.  Nothing more can be read from that connection."""
+    """Raised for bytes that are no frame, header or body of Kafka's protocol.  No more can be read from that
+    connection.
+    """
 
 
 class RequestHeader(NamedTuple):
@@ -56,7 +58,7 @@ class RequestHeader(NamedTuple):
 
 @dataclass(frozen=True)
 class Codec:
-    """Means by which one version of one API is read and written."""
+    """The types and functions that read and write one version of one API."""
 
     request_type: type[Any]
     response_type: type[Any]
@@ -70,7 +72,7 @@ class Codec:
 
 @cache
 def codec(api_key: int, version: int) -> Codec:
-    """Raises KeyError where kio knows no such API or version."""
+    """Return the codec of a version.  Raises KeyError if kio does not know the API or the version."""
     try:
         request_type = load_request_schema(api_key, version)
         response_type = load_response_schema(api_key, version)
@@ -89,7 +91,7 @@ def codec(api_key: int, version: int) -> Codec:
 
 
 def encode_request(correlation_id: int, client_id: str, request: Entity) -> bytes:
-    """Return a whole frame, with its size."""
+    """Return a whole frame, including its size."""
     kind = type(request)
     layout = codec(kind.__api_key__, kind.__version__)
     name = client_id.encode()
@@ -104,7 +106,7 @@ def encode_request(correlation_id: int, client_id: str, request: Entity) -> byte
 
 
 def encode_response(correlation_id: int, response: Entity) -> bytes:
-    """Return a whole frame, with its size."""
+    """Return a whole frame, including its size."""
     kind = type(response)
     layout = codec(kind.__api_key__, kind.__version__)
     out = io.BytesIO()
@@ -117,20 +119,20 @@ def encode_response(correlation_id: int, response: Entity) -> bytes:
 
 
 def packed_request(api_key: int, version: int, correlation_id: int, client_id: str, body: bytes) -> bytes:
-    """Return a whole frame, with its size, around the body of a request in a flexible version."""
+    """Return a whole frame, including its size, around the body of a request in a flexible version."""
     name = client_id.encode()
     header = _REQUEST_PREFIX.pack(api_key, version, correlation_id, len(name)) + name + b"\0"
     return b"".join(((len(header) + len(body)).to_bytes(4, "big"), header, body))
 
 
 def packed_response(correlation_id: int, body: bytes) -> bytes:
-    """Return a whole frame, with its size, around the body of a response in a flexible version."""
+    """Return a whole frame, including its size, around the body of a response in a flexible version."""
     return b"".join(((len(body) + 5).to_bytes(4, "big"), correlation_id.to_bytes(4, "big", signed=True), b"\0", body))
 
 
 def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
-    """Return the header up to the client id, and where it ends: the tags behind it depend on the version, which may be
-    unknown.  Raises MalformedFrame.
+    """Return the header up to the client id, and the position after it.  The tags that follow depend on the version,
+    which may be unknown.  Raises MalformedFrame.
     """
     try:
         api_key, version, correlation_id, name_size = _REQUEST_PREFIX.unpack_from(frame)
@@ -146,7 +148,9 @@ def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
 
 
 def decode_request_body(header: RequestHeader, frame: bytes, at: int) -> Entity:
-    """Return the body behind a header that ended at `at`.  Raises MalformedFrame; KeyError for a version kio lacks."""
+    """Return the body after a header whose client id ended at `at`.  Raises MalformedFrame; KeyError for a version that
+    kio does not know.
+    """
     layout = codec(header.api_key, header.version)
     at = _skip_header_tags(frame, at) if layout.flexible_request_header else at
     return decode(layout.request_type, layout.read_request, frame, at)
@@ -163,7 +167,7 @@ def decode_response(request_type: type[Any], frame: bytes) -> tuple[int, Entity]
 
 
 def decode(kind: type[Any], read: Callable[[bytes, int], tuple[Any, int]], frame: bytes, at: int) -> Entity:
-    """Raises MalformedFrame."""
+    """Return the entity in `frame` from `at` on.  Raises MalformedFrame."""
     try:
         check(kind, frame, at)
         entity, _ = read(frame, at)
@@ -180,14 +184,14 @@ def _skip_header_tags(frame: bytes, at: int) -> int:
 
 
 class FrameBuffer:
-    """Bytes in, frames without their sizes out."""
+    """Takes bytes, and returns frames without their sizes."""
 
     def __init__(self, size_max_bytes: int = FRAME_SIZE_MAX_BYTES) -> None:
         self._bytes: bytes | bytearray = b""  # a bytearray only while a frame is incomplete
         self._size_max_bytes = size_max_bytes
 
     def __len__(self) -> int:
-        """Bytes that are not taken yet."""
+        """Return the number of bytes that are not yet taken."""
         return len(self._bytes)
 
     def feed(self, data: bytes) -> None:
@@ -254,20 +258,20 @@ def walker(entity_type: Any) -> Walk:
 
 
 def check(entity_type: Any, body: bytes, at: int) -> None:
-    """Raises Malformed unless an entity of this type fits into `body` from `at` on.
+    """Raise Malformed unless an entity of this type fits into `body` from `at` on.
 
-    Bytes behind it are ignored, as Kafka does: librdkafka's Metadata request for all topics has three of them.
+    Bytes after the entity are ignored, as in Kafka: librdkafka's Metadata request for all topics has three such bytes.
     """
     try:
         end = walker(entity_type)(body, at)
     except IndexError as problem:
         raise Malformed(f"{entity_type.__name__}: ends within a field") from problem
     if end > len(body):
-        raise Malformed(f"{entity_type.__name__}: {end - at} bytes were announced, {len(body) - at} came")
+        raise Malformed(f"{entity_type.__name__}: {end - at} bytes are announced, but only {len(body) - at} are left")
 
 
 def skip_tags(frame: bytes, at: int) -> int:
-    """Return the position behind a section of unknown tagged fields.  Raises IndexError or Malformed."""
+    """Return the position after a section of unknown tagged fields.  Raises IndexError or Malformed."""
     return _walk_tags(frame, at, {})
 
 
@@ -284,7 +288,7 @@ def _field_step(field: Field[Any], flexible: bool) -> int | Walk:
 
 
 def shape_of(field_type: Any) -> tuple[Any, bool, bool]:
-    """(element type, is an array, may be null) of a field's annotation."""
+    """Return (element type, is an array, may be null) of a field's annotation."""
     nullable = False
     if get_origin(field_type) in (UnionType, Union):
         nullable = True
@@ -299,12 +303,12 @@ def _as_walk(step: int | Walk) -> Walk:
 
 
 def _nullable(walk: Walk) -> Walk:
-    """A struct behind one byte that says whether it is there (KIP-893)."""
+    """Return the walk of a struct after one byte that states whether the struct is null (KIP-893)."""
     return lambda body, at: at + 1 if body[at] > 0x7F else walk(body, at + 1)
 
 
 def _of_size(name: str, flexible: bool) -> Walk:
-    """Strings and byte strings; all null forms have the length -1 or, compact, 0."""
+    """Return the walk of a string or byte string.  In all forms null has the length -1 or, compact, 0."""
     if name not in ("string", "bytes", "records"):
         raise NotImplementedError(f"no walker for fields of type {name}")
     if flexible:

@@ -1,17 +1,17 @@
 """The two most frequent requests, packed and read without an entity in between.
 
-Each commit costs each follower a Fetch or two, and each write of a register is an IncrementalAlterConfigs.  A general
-codec takes more of a processor for a Fetch than the consensus core does, and a third of what the leader spends on a
-write.  Only one form of each is known here; for all else the functions return None, and kio's codec does it:
+Each commit costs each follower a Fetch or two, and each write of a register is an IncrementalAlterConfigs.  For a
+Fetch, a general codec takes more CPU time than the consensus core; for a write, a third of the leader's CPU time.  This
+module knows only one form of each request.  For any other form its functions return None, and kio's codec is used:
 
     Fetch 1 v18, request       one topic with one partition, no session, no forgotten topics, no rack
     Fetch 1 v18, response      no error, no divergence, no snapshot; a leader is named
-    Alter 44 v1, request       one resource with one alteration, no tags, not merely validated; all strings short
+    Alter 44 v1, request       one resource with one alteration, no tags, not only validated; all strings short
     Alter 44 v1, response      one resource without an error
 
-A reader of a Fetch packs what it has read again and compares.  So it accepts exactly the bytes that the packer makes,
-and never believes a length that it did not compute. A write request is accepted here only if it ends exactly where its
-frame ends. Tests compare what is read, and the packers' bytes, with kio's.
+The reader of a Fetch packs the result again and compares the bytes.  So it accepts exactly the bytes that the packer
+makes, and never trusts a length that it did not compute.  A write request is accepted here only if it ends exactly
+where its frame ends.  Tests compare the results of the readers, and the bytes of the packers, with kio's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REPLICA = struct.Struct(">BBiqB")
 _NO_SESSION = -1
 _UNKNOWN = -1
 _CLUSTER_ID_MAX = 126
-"""A compact length beyond it takes a second byte."""
+"""Maximum bytes of a cluster id whose compact length takes one byte."""
 
 _FETCHED = struct.Struct(">ihiB16sBihqqqBi")
 """throttle time, error, session, topics + 1, topic, partitions + 1; then the partition: its number, error, high
@@ -51,7 +51,7 @@ _LEADER_TAG, _LEADER_BYTES = 1, 9
 
 
 def pack_fetch_request(request: FetchRequest) -> bytes | None:
-    """Return the body of a request; None if it has not the usual form."""
+    """Return the body of a request; None if the request does not have the usual form."""
     ends = _request_ends(request.cluster_id, request.replica)
     if ends is None:
         return None
@@ -70,7 +70,7 @@ def pack_fetch_request(request: FetchRequest) -> bytes | None:
 
 
 def read_fetch_request(body: bytes) -> FetchRequest | None:
-    """Return the request whose body these bytes are; None if they have not the usual form."""
+    """Return the request with this body; None if the body does not have the usual form."""
     at = _FETCH.size
     try:
         wait_ms, _, size_bytes, _, _, _, _, _, _, _, epoch, offset, last_epoch, _, _ = _FETCH.unpack_from(body)
@@ -99,7 +99,9 @@ def pack_fetch_response(leader_id: int, epoch: int, high_watermark: int | None, 
 
 
 def read_fetch_response(body: bytes) -> tuple[int, int, int | None, bytes] | None:
-    """Return what `pack_fetch_response` was given; None if the bytes have not the usual form."""
+    """Return the arguments of `pack_fetch_response` that make this body; None if the body does not have the usual
+    form.
+    """
     behind = len(body) - _LEADER.size
     if behind <= _FETCHED.size:
         return None
@@ -127,8 +129,9 @@ def _response_head(high_watermark: int | None) -> bytes:
 
 @lru_cache(64)
 def _request_ends(cluster_id: str, replica: ReplicaKey) -> tuple[bytes, bytes] | None:
-    """Return what stands before the high watermark behind the partition, and behind it; None for a cluster id too
-    long."""
+    """Return the bytes between the fixed part and the high watermark, and the bytes after the high watermark.  None if
+    the cluster id is too long.
+    """
     name = cluster_id.encode()
     if not 0 < len(name) < _CLUSTER_ID_MAX:
         return None
@@ -150,9 +153,9 @@ def _replica_key(replica: int, directory: UUID | None) -> ReplicaKey:
 
 _WRITE_VERSION = 1
 _SHORT_MAX = 127
-"""A compact length beyond it takes a second byte."""
+"""Maximum compact length that takes one byte."""
 _ONE = 2
-"""A compact array of one element."""
+"""Compact length of an array of one element."""
 _INT8 = struct.Struct(">b")
 _END = b"\0\0\0\0"
 """Tags of the alteration and of the resource, validate_only, and tags of the request."""
@@ -169,7 +172,7 @@ class UsualWrite(NamedTuple):
 
 
 def read_write_request(header: RequestHeader, frame: bytes, at: int) -> UsualWrite | None:
-    """Return the request of a frame whose header up to the client id ends at `at`; None if it has not the usual
+    """Return the request of a frame whose header up to the client id ends at `at`; None if it does not have the usual
     form.
     """
     if header.api_key != INCREMENTAL_ALTER_CONFIGS or header.version != _WRITE_VERSION:
@@ -192,7 +195,7 @@ def read_write_request(header: RequestHeader, frame: bytes, at: int) -> UsualWri
 
 
 def pack_write_response(results: Sequence[Result]) -> bytes | None:
-    """Return the body of the response; None if it has not the usual form."""
+    """Return the body of the response; None if it does not have the usual form."""
     if len(results) != 1 or results[0]["error_code"] or results[0]["error_message"] is not None:
         return None
     name = results[0]["resource_name"].encode()
@@ -202,11 +205,13 @@ def pack_write_response(results: Sequence[Result]) -> bytes | None:
 
 
 class _Unusual(ValueError):
-    """A string that is null or not short."""
+    """Raised for a string that is null or not short."""
 
 
 def _short_text(frame: bytes, at: int) -> tuple[str, int]:
-    """A short string, and where it ends.  A frame that ends within it does not end as a usual one does."""
+    """Return a short string, and the position after it.  If the frame ends within the string, `read_write_request`
+    notices it by the missing end of the request.
+    """
     length = frame[at]
     if not 0 < length <= _SHORT_MAX:
         raise _Unusual

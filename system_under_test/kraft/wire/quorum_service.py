@@ -1,22 +1,23 @@
-"""Services that the client-facing requests need of the quorum they are served from: the Protocol a node implements.
+"""Services that request handlers need from the quorum: the Protocol that a node implements.
 
-How a request can end, and what a client may conclude (the reason this file exists apart from `api.py`):
+How a request can end, and what a client may conclude (the reason why this file is separate from `api.py`):
 
     returned        committed, or read from committed state
-    NotQueued       nothing was appended and nothing will be: the one refusal that lets a client record `fail`
-    TooLarge        the same; the request is to blame
+    NotQueued       nothing was appended and nothing will be: the only error after which a client may record `fail`
+    TooLarge        as NotQueued, but because of the request itself
     LostLeadership  records were appended here, and it is unknown whether they survive: always `info`
-    cancelled       (the request's own time ran out) the same as LostLeadership
+    cancelled       (the request's own time limit) as LostLeadership
 
-Kafka answers both refusals with 41 NOT_CONTROLLER.  The message of NotQueued, and no other, begins with the mark.
+Kafka answers NotQueued and LostLeadership with 41 NOT_CONTROLLER.  Here the message of NotQueued, and of no other
+error, begins with the prefix NOT_QUEUED.
 
-A `Decision` is a request that one decision of the active controller answers:
+A `Decision` answers a request by one decision of the active controller:
 
     decide(body, context, image) -> records, results     `QuorumService.submit` runs it
-    refused(body, why) -> results                        the same refusal for everything that was requested
-    respond(results) -> what fills the response          `versions.built` makes it in the version of the request
+    refused(body, why) -> results                        the same error for each element of the request
+    respond(results) -> fields of the response           `versions.built` makes it in the version of the request
 
-A request that is only to be checked (`validate_only`) gets its results, and no records.
+A request that is only to be validated (`validate_only`) returns its results, and appends no records.
 """
 
 from __future__ import annotations
@@ -40,35 +41,40 @@ T = TypeVar("T")
 
 
 class NotQueued(Refused):
-    """The request certainly never reached the log.  reason: short and stable, for people and for histories."""
+    """Raised if the request certainly never reached the log.
+
+    reason: short and stable, for people and for histories
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(ErrorCode.not_controller, f"{NOT_QUEUED}: {reason}")
 
 
 class TooLarge(Refused):
-    """The write would need more records or bytes than one atomic batch holds.  Nothing was appended."""
+    """Raised if the write needs more records or bytes than one atomic batch can hold.  Nothing was appended."""
 
     def __init__(self, words: str) -> None:
         super().__init__(ErrorCode.policy_violation, words)
 
 
 class LostLeadership(Refused):
-    """The request was queued, then this node ceased to be the active controller: outcome unknown."""
+    """Raised if this node ceased to be the active controller after the request was queued: outcome unknown."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.not_controller, "This node ceased to be the controller; the outcome is unknown.")
 
 
 class TooLate(Refused):
-    """The request was not answered in time: outcome unknown."""
+    """Raised if the request was not answered in time: outcome unknown."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.request_timed_out, "The request was not answered in time; the outcome is unknown.")
 
 
 class VoterState(NamedTuple):
-    """A voter as the leader sees it; times are ms of the wall clock, -1 where unknown (KIP-595, KIP-836)."""
+    """Progress of a replica as the leader knows it.  Times are milliseconds of the wall clock, -1 if unknown (KIP-595,
+    KIP-836).
+    """
 
     id: int
     log_end_offset: int = -1
@@ -79,7 +85,7 @@ class VoterState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuorumInfo:
-    """State that DescribeQuorum shows.  leader_id is None where unknown, high_watermark None where unknown."""
+    """State that DescribeQuorum shows.  leader_id and high_watermark are None if unknown."""
 
     leader_id: int | None
     leader_epoch: int
@@ -89,7 +95,7 @@ class QuorumInfo:
 
 
 class Submitter(Protocol):
-    """Who takes writes of the metadata log."""
+    """Accepts writes to the metadata log."""
 
     def submit(
         self,
@@ -98,22 +104,25 @@ class Submitter(Protocol):
         *,
         at_once: bool = False,
     ) -> None:
-        """Run `decide` once on the speculative image and append its records as one atomic batch.  `decide` is pure: it
-        may be thrown away.  at_once: wait for no other write to share the append.
+        """Run `decide` once on the speculative image, and append its records as one atomic batch.
 
-        settled: called once with the result of `decide` and None at commit, or with NotQueued or LostLeadership.  It is
-        called in the middle of other work, perhaps before this returns, and must begin nothing of the quorum.  It is
-        never called if this node ends.
+        decide: pure, because its result may be discarded
+        settled: called once: with the result of `decide` and None at commit, or with NotQueued or LostLeadership.  It
+            may be called before `submit` returns, or within other work of the quorum, so it must not call the quorum.
+            It is never called if this node ends.
+        at_once: True to append without waiting for other writes
 
-        With no records, that is once everything that was pending when `decide` ran is committed, and a majority has
-        confirmed after that that this node leads.  Otherwise a deposed leader would acknowledge a write that changes
-        nothing in its own past.
-        Raises NotQueued, TooLarge or what `decide` raises; nothing was appended then."""
+        A write without records is settled once everything that was pending when `decide` ran is committed, and a
+        majority has confirmed afterwards that this node leads.  Otherwise a deposed leader could acknowledge a write
+        that changes nothing in its own old state.
+
+        Raises NotQueued, TooLarge or the errors of `decide`.  In these cases nothing was appended.
+        """
         ...
 
 
 class QuorumService(Submitter, Protocol):
-    """One node of the quorum as its own request handlers see it."""
+    """One node of the quorum, as its own request handlers see it."""
 
     @property
     def node_id(self) -> int: ...
@@ -129,18 +138,18 @@ class QuorumService(Submitter, Protocol):
 
     @property
     def brokers(self) -> Mapping[int, tuple[str, int]]:
-        """id -> (host, port) of every voter, this one included, as clients reach it."""
+        """Return id -> (host, port) of every voter, including this node, as clients reach it."""
         ...
 
     def address_of(self, voter: int) -> tuple[str, int] | None:
-        """Return (host, port) where a voter is reached: as the log of this node names it last, else by the
+        """Return the (host, port) of a voter: from the last set of voters in this node's log, otherwise from the
         configuration.
         """
         ...
 
     @property
     def kraft_version(self) -> int:
-        """By the log of this node, committed or not: voters can change from 1 on."""
+        """Return the version in the log of this node, committed or not.  From version 1 on, voters can change."""
         ...
 
     @property
@@ -150,25 +159,25 @@ class QuorumService(Submitter, Protocol):
 
     @property
     def bugs(self) -> Collection[str]:
-        """The planted ones of the controller."""
+        """Return the planted bugs of the controller."""
         ...
 
     @property
     def sessions(self) -> Sessions:
-        """The heartbeats of brokers.  Raises NotQueued if this node is not the active controller."""
+        """Return the sessions of the brokers.  Raises NotQueued if this node is not the active controller."""
         ...
 
     @property
     def next_offset(self) -> int:
-        """Inside a decision of a write `at_once`: the offset that its first record will get."""
+        """Return, within the decision of a write `at_once`, the offset that its first record will have."""
         ...
 
     def now_s(self) -> float:
-        """Seconds, monotonic: what sessions are measured in."""
+        """Return monotonic seconds, on the clock of the sessions."""
         ...
 
     def is_active(self) -> bool:
-        """This node believes it is the active controller and may take writes."""
+        """Return whether this node believes that it is the active controller and can accept writes."""
         ...
 
     async def read(self) -> Image:
@@ -184,7 +193,7 @@ class QuorumService(Submitter, Protocol):
     def describe(self) -> QuorumInfo: ...
 
     async def change_voters(self, change: VoterChange) -> tuple[int, str]:
-        """Return (Kafka's error code, why), 0 once the change is committed.  Raises NotQueued if this node has
+        """Return (Kafka's error code, reason); code 0 once the change is committed.  Raises NotQueued if this node has
         ended.
         """
         ...
@@ -192,7 +201,10 @@ class QuorumService(Submitter, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """Context that a decision needs beside the image.  new_uuid: a fresh topic id."""
+    """Context that a decision needs besides the image.
+
+    new_uuid: returns a new topic id
+    """
 
     quorum: QuorumService
     new_uuid: Callable[[], UUID]
@@ -204,10 +216,11 @@ class DecisionContext:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A request that one decision answers; see the module.
+    """Functions that answer a request by one decision; see the module.
 
     If a `body` has a `timeout`, its client waits no longer than that.
-    at_once: append the records at once, because one of them names its own offset.
+
+    at_once: True to append the records at once, because one of them contains its own offset
     """
 
     decide: Callable[[Any, DecisionContext, Image], tuple[list[Record], Any]]
@@ -221,12 +234,14 @@ class Decision:
 
 
 def validates_only(body: Any) -> bool:
-    """Return whether a request is only to be checked; version 0 of UpdateFeatures cannot ask for that."""
+    """Return whether a request is only to be validated.  Version 0 of UpdateFeatures cannot request that."""
     return bool(getattr(body, "validate_only", False))
 
 
 async def written(quorum: Submitter, decide: Callable[[Image], tuple[list[Record], T]], *, at_once: bool = False) -> T:
-    """Return what `Submitter.submit` settles with.  Raises what it raises."""
+    """Submit a write, and return the result that `Submitter.submit` passes to `settled`.  Raises the errors of `submit`
+    and of `settled`.
+    """
     done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def settled(results: T, problem: Exception | None) -> None:

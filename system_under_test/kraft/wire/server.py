@@ -2,19 +2,19 @@
 
     bytes -> frame -> header -> version known? -> body -> handler -> response -> next frame
 
-A connection has a number (from 1, never reused in this process).  A fetch confirms leadership only on a connection on
-which the leader wrote before (see the rules of linearizable reads).  The next request is read only after the last
-answer was written.  So a client that sends has all answers to its earlier requests.
+Each connection has a number, from 1, which is never reused in this process.  A Fetch confirms leadership only if the
+leader wrote an answer on the same connection before (see linearizable reads in `raft/states.py`).  A connection reads
+its next request only after it has written the last answer.
 
-A node serves `connections_max` connections at most, well below its limit of open files.  A further one takes the place
-of the connection that has been idle for longest, so that idle clients cannot keep voters out; if all are busy it is
-closed at once.
+A node serves at most `connections_max` connections, well below its limit of open files.  A further connection replaces
+the connection that has been idle for longest, so that idle clients cannot keep voters out.  If all connections are
+busy, the further connection is closed at once.
 
-Requests of voters, and writes of clients, are taken at once, without a task for each (`TakeAtOnce`).
+Requests of voters, and writes of clients, need no task (`TakeAtOnce`).
 
-A malformed frame, an unknown API or version, or a handler that fails, closes that connection with one line in the log
-and harms no other.  ApiVersions in an unknown version is answered with error 35 in version 0, so that newer
-clients can find a version we share (KIP-35).
+A malformed frame, an unknown API or version, or a failing handler closes its connection with one line in the log, and
+affects no other connection.  ApiVersions in an unknown version is answered with error 35 in version 0, so that newer
+clients can find a common version (KIP-35).
 """
 
 from __future__ import annotations
@@ -34,25 +34,31 @@ from system_under_test.kraft.wire.versions import API_VERSIONS, FEATURES_SINCE, 
 log = logging.getLogger(__name__)
 
 IDLE_LIMIT_S = 600.0
-"""A connection without a request for so long is closed (Kafka's connections.max.idle.ms)."""
+"""Seconds without a request after which a connection is closed (Kafka's connections.max.idle.ms)."""
 
 BUFFERED_MAX_BYTES = 1 << 16
-"""Bytes that a client may send ahead while its last request is being answered; then reading pauses."""
+"""Maximum bytes that a client may send ahead while its last request is being answered.  Beyond that, reading pauses."""
 
 FILES_RESERVED = 64
-"""Open files that are not connections of clients: the log, the trace, the connections to other voters."""
+"""Number of open files reserved for other uses than client connections: the log, the trace, the connections to other
+voters.
+"""
 CONNECTIONS_MAX = 4096
 
 
 def connections_limit() -> int:
-    """Return as many as the limit of open files allows, and CONNECTIONS_MAX at most."""
+    """Return the number of connections that the limit of open files allows, at most CONNECTIONS_MAX."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, min(CONNECTIONS_MAX, files - FILES_RESERVED if files > 2 * FILES_RESERVED else files // 2))
 
 
 @dataclass(frozen=True, slots=True)
 class WireCall:
-    """One request.  connection: its number; body: kio's entity of (api_key, version)."""
+    """One request.
+
+    connection: number of the connection
+    body: kio's entity of (api_key, version)
+    """
 
     connection: int
     api_key: int
@@ -65,17 +71,20 @@ Handler = Callable[[WireCall], Awaitable[frames.Entity | None]]
 """Answers a request with kio's response entity of the same API and version; None closes the connection unanswered."""
 
 Reply = Callable[[Callable[[], bytes]], None]
-"""Answers a request, once, with what makes the frame of the answer."""
+"""Function that answers a request, once.  Its argument returns the frame of the answer."""
 
 TakeAtOnce = Callable[[int, frames.RequestHeader, bytes, int, Reply], bool]
-"""Takes a request without a task, or returns False.  It gets the connection's number, the header, the frame, and where
-in it the header up to the client id ends.  Raises MalformedFrame."""
+"""Function that takes a request without a task, or returns False.  Its arguments are the connection's number, the
+header, the frame, the position in it where the header's client id ends, and the Reply.  Raises MalformedFrame.
+"""
 
 
 class Server:
-    """A listening socket and its connections.  `port` is the real one where 0 was given.
+    """A listening socket and its connections.
 
-    finalized: the levels of features that ApiVersions shows, at each request."""
+    port: the real port, if 0 was passed
+    finalized: returns the feature levels that ApiVersions shows; called at each request
+    """
 
     def __init__(
         self,
@@ -100,11 +109,11 @@ class Server:
         return self._listener.port
 
     async def listen(self, network: Network, host: str, port: int) -> None:
-        """Raises OSError where the address cannot be bound."""
+        """Begin to listen.  Raises OSError if the address cannot be bound."""
         self._listener = await network.listen(host, port, lambda: _Accepted(self))
 
     async def close(self) -> None:
-        """Stop listening and drop every connection, answered or not."""
+        """Stop listening, and close every connection, even if a request is not answered yet."""
         if self._listener is not None:
             self._listener.close()
         ends = [accepted.end() for accepted in tuple(self.connections.values())]
@@ -120,7 +129,7 @@ class Server:
         return number
 
     def _make_room(self) -> bool:
-        """Close the connection that has been idle for longest; False if none is idle."""
+        """Close the connection that has been idle for longest.  Returns False if none is idle."""
         idle = [accepted for accepted in self.connections.values() if not accepted.busy]
         if not idle:
             return False
@@ -129,9 +138,13 @@ class Server:
 
 
 class _Accepted(asyncio.Protocol):
-    """One connection.  number: 0 until it is admitted.  used_at: when its last request ended, by the loop's clock.
+    """One connection.
 
-    One request at a time: what arrives meanwhile waits in the buffer, and beyond BUFFERED_MAX_BYTES in the network.
+    number: 0 until the connection is admitted
+    used_at: time at which its last request ended, on the loop's clock
+
+    One request is handled at a time.  Bytes that arrive meanwhile wait in the buffer; beyond BUFFERED_MAX_BYTES they
+    wait in the network.
     """
 
     def __init__(self, server: Server) -> None:
@@ -153,7 +166,7 @@ class _Accepted(asyncio.Protocol):
         return self._answering is not None or self._taken
 
     def end(self) -> asyncio.Task[None] | None:
-        """Drop the connection now; the task that was answering, which is cancelled."""
+        """Close the connection now.  Returns the cancelled task that was answering its request, if there is one."""
         self._server.connections.pop(self.number, None)
         if self._transport is not None:
             self._transport.abort()
@@ -180,7 +193,9 @@ class _Accepted(asyncio.Protocol):
         self._next()
 
     def eof_received(self) -> bool:
-        """The peer sends no more.  What it has sent is answered before the connection is closed."""
+        """Handle the end of the peer's requests.  Requests that have arrived are answered before the connection is
+        closed.
+        """
         self._at_end = True
         return self.busy
 
@@ -204,7 +219,7 @@ class _Accepted(asyncio.Protocol):
     # Requests
 
     def _next(self) -> None:
-        """Begin with the next whole request, unless one is being answered or the peer does not read its answers."""
+        """Begin the next whole request, unless a request is being answered or the peer does not read its answers."""
         if self.busy or not self._peer_reads or self._transport is None or self._transport.is_closing():
             return
         try:
@@ -219,7 +234,7 @@ class _Accepted(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _begin(self, frame: bytes) -> None:
-        """Take a request at once, or begin a task for it."""
+        """Handle a request at once, or start a task for it."""
         take = self._server.take_at_once
         try:
             header, at = frames.decode_request_header(frame)
@@ -235,9 +250,11 @@ class _Accepted(asyncio.Protocol):
             self._abort_unhandled()
 
     def _reply(self, encode: Callable[[], bytes]) -> None:
-        """Send the reply to the request that was handled synchronously, without delay: a lone client waits for it.
+        """Send the answer to the request that was taken without a task, at once, because a lone client waits for it.
 
-        The next request begins when the loop runs again, because the caller may be in the middle of something."""
+        The next request begins when the loop runs again, because the caller of this function may be in the middle of
+        other work.
+        """
         assert self._transport is not None
         self._taken, self.used_at = False, self._loop.time()
         if self._transport.is_closing():
@@ -277,11 +294,14 @@ class _Accepted(asyncio.Protocol):
             self._transport.close()
 
     async def _response(self, header: frames.RequestHeader, frame: bytes, at: int, *, spoken: bool) -> bytes | None:
-        """spoken: whether the version of this API is supported."""
+        """Return the frame of the response; None to close the connection.
+
+        spoken: True if the version of this API is supported
+        """
         if not spoken:
             if header.api_key == API_VERSIONS:
                 return _without_features(header.correlation_id, 0, error_code=35)
-            raise frames.MalformedFrame(f"API {header.api_key} version {header.version} is not spoken here")
+            raise frames.MalformedFrame(f"API {header.api_key} version {header.version} is not supported")
         body = frames.decode_request_body(header, frame, at)
         call = WireCall(self.number, header.api_key, header.version, header.client_id, body)
         if header.api_key == API_VERSIONS and header.version < FEATURES_SINCE:
@@ -302,7 +322,9 @@ class _Accepted(asyncio.Protocol):
         self._transport.abort()
 
     def _watch_idleness(self) -> None:
-        """One timer per connection, which is set again only when it rings."""
+        """Close the connection if it has been idle for too long.  There is one timer per connection, which is set again
+        only when it fires.
+        """
         due = self.used_at + IDLE_LIMIT_S if not self.busy else self._loop.time() + IDLE_LIMIT_S
         if due <= self._loop.time():
             self.end()

@@ -1,17 +1,17 @@
 """The quorum's RPCs: `raft.messages` <-> kio's entities (Vote 52 v2, BeginQuorumEpoch 53 v1, EndQuorumEpoch 54 v1,
 Fetch 1 v17 and v18, FetchSnapshot 59 v1; KIP-595, KIP-630, KIP-853, KIP-996, KIP-1166).
 
-What the core says of one partition is wrapped into the topic and partition lists of Kafka's schemas, which in a quorum
-always hold exactly the metadata partition.  "Unknown" is None in the core and, on the wire, -1 for ids and
+A message of the core concerns one partition.  Kafka's schemas have lists of topics and partitions, which in a quorum
+always contain exactly the metadata partition.  An unknown value is None in the core.  On the wire it is -1 for ids and
 offsets, Uuid(0) for directories, and the schema's own default for structs.
 
-Fetched records travel as the bytes of the log.  Only the batch headers are looked at here:
+Fetched records travel as the bytes of the log.  This module reads only the batch headers:
 
-    int64 base offset | int32 length of what follows | int32 leader epoch | 7 bytes | int32 last offset delta | ...
+    int64 base offset | int32 length of the rest | int32 leader epoch | 7 bytes | int32 last offset delta | ...
 
-so the CRC, and all else the log wants to know of a batch, is the log's business.
+The log verifies the CRC and all other fields of a batch.
 
-The usual Fetch has no entity: its bytes are packed and read directly (`packed.py`).
+A Fetch of the usual form needs no entity: its bytes are packed and read directly (`packed.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from system_under_test.kraft.wire.versions import built, filled
 TOPIC = "__cluster_metadata"
 
 _METADATA = {"topic_id": TOPIC_ID, "name": TOPIC, "topic_name": TOPIC}
-"""Its topic, by the field that names it in one schema or another."""
+"""The metadata topic, by each field that identifies a topic in the schemas."""
 
 _API_KEYS: dict[type, int] = {
     messages.FetchRequest: versions.FETCH,
@@ -43,24 +43,27 @@ _API_KEYS: dict[type, int] = {
 }
 
 RAFT_APIS = frozenset(_API_KEYS.values())
-"""API keys whose calls go to the consensus core."""
+"""API keys of the consensus core's requests."""
 
 Endpoint = tuple[str, str, int]
 """(listener name, host, port)."""
 
 AddressOf = Callable[[int], tuple[str, int] | None]
-"""The (host, port) where a voter is reached, if that is known."""
+"""Function that returns the (host, port) of a voter, or None if it is unknown."""
 
 _TOP_LEVEL = frozenset(
     {messages.Error.UNSUPPORTED_VERSION, messages.Error.INCONSISTENT_CLUSTER_ID, messages.Error.INVALID_REQUEST}
 )
-"""Errors of the whole request: Kafka answers them without any partition.  A voter of Kafka ends if it finds
-INVALID_REQUEST beside a partition of its own epoch."""
+"""Errors of the whole request, which Kafka answers without any partition.  A voter of Kafka ends if it finds
+INVALID_REQUEST in a partition with its own epoch.
+"""
 
 MARK_SINCE = 18
-"""The version of Fetch from which on a replica says how far it knows what is committed (KIP-1166)."""
+"""First version of Fetch in which a replica reports its high watermark (KIP-1166)."""
 _ANY_MARK = 2**63 - 1
-"""The high watermark of a replica that does not say it: it is not answered early for a higher one."""
+"""High watermark assumed for a replica that does not report its own: the leader never answers it early because of a
+higher one.
+"""
 
 _NO_TAGS = b"\0"
 _BATCH_HEADER = struct.Struct(">qii")
@@ -71,8 +74,8 @@ _BATCH_BYTES_MIN = 61
 
 
 class MalformedRpc(ValueError):
-    """A well-formed body that no voter sends: another topic, no or several partitions, an unknown error, a torn
-    batch.
+    """Raised for a well-formed body that no voter sends: another topic, no or several partitions, an unknown error, a
+    torn batch.
     """
 
 
@@ -83,7 +86,10 @@ def encode_request(
     client_id: str,
     fetch_version: int = versions.SUPPORTED[versions.FETCH][1],
 ) -> bytes:
-    """Return the frame of a request, with its size. fetch_version: the highest of Fetch that both sides speak."""
+    """Return the frame of a request, including its size.
+
+    fetch_version: highest version of Fetch that both sides support
+    """
     if isinstance(request, messages.FetchRequest):
         if fetch_version < MARK_SINCE:
             older = request_to_wire(request, version=MARK_SINCE - 1)
@@ -113,13 +119,14 @@ def encode_response(
     response: messages.RaftResponse,
     address_of: AddressOf | None = None,
 ) -> bytes:
-    """Return the frame of a response, with its size.
+    """Return the frame of a response, including its size.
 
-    address_of: where a leader is reached, which the response says to a replica that may not know it (KIP-853).  The
-    usual answer to a Fetch does without."""
+    address_of: returns the leader's address, for replicas that may not know it (KIP-853); None for the usual answer to
+        a Fetch
+    """
     if address_of is None and isinstance(
         response, messages.FetchResponse
-    ):  # a pattern of all fields takes as long as the rest of this function
+    ):  # matching a pattern of all fields would take as long as the rest of this function
         error, leader_id, epoch, mark, diverging, batches, snapshot = response
         if error == messages.Error.NONE and leader_id is not None and diverging is None and snapshot is None:
             records = b"".join([batch.body for batch in batches])  # type: ignore[misc]  # bytes when read from a log
@@ -147,7 +154,11 @@ def decode_response(request: messages.RaftRequest, frame: bytes) -> tuple[int, m
 def request_to_wire(
     request: messages.RaftRequest, endpoint: Endpoint | None = None, version: int | None = None
 ) -> Entity:
-    """endpoint: where the sender is reached; Begin- and EndQuorumEpoch carry it.  version: by default the newest."""
+    """Return the entity of a request.
+
+    endpoint: endpoint at which the sender is reached, for BeginQuorumEpoch and EndQuorumEpoch
+    version: None for the newest version
+    """
     api_key = _API_KEYS[type(request)]
     kind = frames.codec(api_key, version or versions.SUPPORTED[api_key][1]).request_type
     values: dict[str, Any]  # fields with another name on the wire
@@ -195,13 +206,15 @@ def request_to_wire(
 
 
 def request_from_wire(api_key: int, body: Any) -> messages.RaftRequest:
-    """Raises MalformedRpc; KeyError for an API that is not the core's (see RAFT_APIS)."""
+    """Return the request in an entity.  Raises MalformedRpc; KeyError for an API that is not the core's (see
+    RAFT_APIS).
+    """
     if api_key not in RAFT_APIS:
         raise KeyError(api_key)
     partition = _only_partition(body.topics)
     cluster_id = body.cluster_id or ""
     if api_key == versions.FETCH:
-        # Kafka's own replicas limit the whole answer, and leave the limit of the partition at 0.
+        # Kafka's own replicas limit the whole answer, and set the limit of the partition to 0.
         limits = [each for each in (body.max_bytes, partition.partition_max_bytes) if each > 0]
         return messages.FetchRequest(
             cluster_id=cluster_id,
@@ -246,8 +259,10 @@ def request_from_wire(api_key: int, body: Any) -> messages.RaftRequest:
 def response_to_wire(
     request: messages.RaftRequest, response: messages.RaftResponse, leader_at: tuple[str, int] | None = None
 ) -> Entity:
-    """Return the entity that answers `request`; Begin- and EndQuorumEpoch share one response in the core, not on the
-    wire.  leader_at: (host, port) where its leader is reached, if the response shall say it.
+    """Return the entity that answers `request`.  BeginQuorumEpoch and EndQuorumEpoch share one response in the core,
+    but not on the wire.
+
+    leader_at: (host, port) of the leader; None to leave the address out
     """
     if type(response) is not type(messages.empty_answer(request, response.error, None, 0)):
         raise TypeError(f"{type(response).__name__} does not answer {type(request).__name__}")
@@ -284,12 +299,12 @@ def response_to_wire(
 
 
 def invalid_request(api_key: int) -> Entity:
-    """Return the answer to a body that is about something else than exactly the metadata partition."""
+    """Return the answer to a body that does not contain exactly the metadata partition."""
     return _refusal(api_key, ErrorCode(messages.Error.INVALID_REQUEST))
 
 
 def response_from_wire(request: messages.RaftRequest, body: Any) -> messages.RaftResponse:
-    """Return the answer to `request`.  A refusal of the whole request names no leader: (None, epoch 0).  Raises
+    """Return the answer to `request`.  An error of the whole request names no leader: (None, epoch 0).  Raises
     MalformedRpc.
     """
     if body.error_code:
@@ -324,15 +339,15 @@ def response_from_wire(request: messages.RaftRequest, body: Any) -> messages.Raf
 
 
 def parse_batches(records: bytes) -> Iterator[messages.Batch]:
-    """Whole batches, each with its own bytes as body.  Raises MalformedRpc where the bytes end within one."""
+    """Yield whole batches, each with its own bytes as body.  Raises MalformedRpc if the bytes end within a batch."""
     at = 0
     while at < len(records):
         if len(records) - at < _BATCH_BYTES_MIN:
-            raise MalformedRpc(f"{len(records) - at} bytes where a record batch must stand")
+            raise MalformedRpc(f"{len(records) - at} bytes are too few for a record batch")
         base_offset, length, epoch = _BATCH_HEADER.unpack_from(records, at)
         end = at + _BATCH_PREFIX_BYTES + length
         if end > len(records) or length < _BATCH_BYTES_MIN - _BATCH_PREFIX_BYTES:
-            raise MalformedRpc(f"a record batch of {length} bytes, {len(records) - at} are there")
+            raise MalformedRpc(f"a record batch of {length} bytes, of which only {len(records) - at} are left")
         (last_offset_delta,) = _LAST_OFFSET_DELTA.unpack_from(records, at + _LAST_OFFSET_DELTA_AT)
         yield messages.Batch(base_offset, epoch, last_offset_delta + 1, records[at:end])
         at = end
@@ -348,9 +363,10 @@ def _about_metadata(
     error_of_all: ErrorCode | None = None,
     **values: Any,
 ) -> Entity:
-    """Return a request or response about the metadata partition alone.
+    """Return a request or response with exactly the metadata partition.
 
-    values: of its fields and of those of the partition; the others have the names of the source's."""
+    values: fields of the message and of its partition.  The other fields have the names of the attributes of `source`.
+    """
     topics = "responses" if "responses" in kind.__dataclass_fields__ else "topics"
     partition = filled(source, partition=0, partition_index=0, index=0, **values)
     topic = {"partitions": [partition], **_METADATA}
@@ -364,7 +380,7 @@ def _refusal(api_key: int, code: ErrorCode) -> Entity:
 def _only_partition(topics: Any) -> Any:
     named = [getattr(topic, each, None) == name for topic in topics for each, name in _METADATA.items()]
     if not any(named) or len(topics) != 1 or len(topics[0].partitions) != 1:
-        raise MalformedRpc("not about exactly the metadata partition")
+        raise MalformedRpc("the request or response must contain exactly the metadata partition")
     return topics[0].partitions[0]
 
 
@@ -376,7 +392,7 @@ def _error(code: int) -> messages.Error:
     try:
         return messages.Error(code)
     except ValueError:
-        raise MalformedRpc(f"error {int(code)}, which no voter answers") from None
+        raise MalformedRpc(f"error {int(code)}, which no voter returns") from None
 
 
 def _or_unknown(number: int | None) -> int:

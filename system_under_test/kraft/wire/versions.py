@@ -1,4 +1,4 @@
-"""The APIs and versions that a node speaks, and its answer to ApiVersions."""
+"""The APIs and versions that a node supports, and its answer to ApiVersions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from system_under_test.kraft.controller import features
 from system_under_test.kraft.wire.frames import Entity, codec, shape_of
 
 SUPPORTED: dict[int, tuple[int, int]] = {}
-"""API key -> (lowest, highest) version.  Of the quorum's own RPCs those that every Kafka from 4.0 on speaks."""
+"""API key -> (lowest, highest) version.  The quorum's own RPCs have the versions that every Kafka since 4.0
+supports.
+"""
 
 
 def _api(key: int, lowest: int, highest: int) -> int:
@@ -67,7 +69,9 @@ UPDATE_RAFT_VOTER = _api(82, 0, 0)
 
 FEATURES_SINCE = 3
 LEVEL_0_SINCE = 4
-"""Clients of version 3 do not accept a supported range that begins at 0, so it is left out for them (KAFKA-17011)."""
+"""First version of ApiVersions whose clients accept a supported range that begins at level 0 (KAFKA-17011).  Such a
+range is left out for clients of version 3.
+"""
 
 NO_TIME = timedelta(0)
 MESSAGE_MAX_CHARACTERS = 500
@@ -77,15 +81,16 @@ MESSAGE_MAX_CHARACTERS = 500
 class Finalized:
     """The levels of features on which the cluster has agreed, as one node knows them (KIP-584).
 
-    epoch: the offset of the last record that this node has applied; -1 if it has applied none.  levels: of the features
-    that are in use, by name."""
+    epoch: offset of the last record that this node has applied; -1 if it has applied none
+    levels: name -> level, of the features in use
+    """
 
     epoch: int = -1
     levels: Mapping[str, int] = field(default_factory=dict)
 
 
 def advertise(version: int, finalized: Finalized, error_code: int = 0) -> Entity:
-    """Return the ApiVersions response, in `version`.  Features stand in it from version 3 on."""
+    """Return the ApiVersions response in `version`.  It contains features from version 3 on."""
     supported = (
         {"name": name, "min_version": levels[0], "max_version": levels[-1]}
         for name, levels in sorted(features.SUPPORTED.items())
@@ -128,7 +133,7 @@ _OURS = {
     "entity_type": "type",
     "entity_name": "name",
 }
-"""Kafka's name of a field -> ours, where they differ."""
+"""Kafka's name of a field -> our name, where the names differ."""
 
 
 _DEFAULTS = {"throttle_time": NO_TIME, "error_code": ErrorCode.none, "error_message": None}
@@ -136,7 +141,7 @@ _DEFAULTS = {"throttle_time": NO_TIME, "error_code": ErrorCode.none, "error_mess
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A value whose attributes fill an entity, and the values of its other fields."""
+    """An object whose attributes fill an entity, and the values of the entity's other fields."""
 
     source: object
     values: Mapping[str, Any]
@@ -149,9 +154,10 @@ def filled(source: object, **values: Any) -> Filled:
 def built(kind: Any, given: Any) -> Entity:
     """Make an entity, and all entities within it, in the version of `kind`.
 
-    given: an entity of this kind, a mapping from names of fields, a value of ours whose attributes have the names of
-    fields or ours, or `Filled`.  What the version lacks is left out.  By default no client is throttled and nothing has
-    failed.
+    given: an entity of this kind; a mapping from names of fields; a `Filled`; or an object whose attributes have
+        Kafka's or our names of the fields
+
+    Values of fields that the version lacks are left out.  By default no client is throttled and there is no error.
     """
     if isinstance(given, kind):
         return given
@@ -184,19 +190,22 @@ def requested(api_key: int, version: int, given: Any) -> Entity:
 
 @cache
 def _shapes(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Return, for each field, the type of the entity in it or in each of its elements, and whether it is an array."""
+    """Return, for each field, the entity type of the field or of its elements (None for other types), and whether the
+    field is an array.
+    """
     shapes = {each.name: shape_of(each.type) for each in fields(kind)}
     return {name: (of if is_dataclass(of) else None, is_array) for name, (of, is_array, _) in shapes.items()}
 
 
 def short(message: str | None) -> str | None:
-    """Cut a message that quotes the request, which may be longer than a string of an older version can be."""
+    """Cut a message that quotes the request.  It may be longer than a string in an older version can be."""
     return message if message is None else message[:MESSAGE_MAX_CHARACTERS]
 
 
 NOT_QUEUED = "NOT_QUEUED"
-"""Prefix of the error_message of a 41 NOT_CONTROLLER if, and only if, the request certainly never reached the log."""
+"""Prefix of the error_message of 41 NOT_CONTROLLER if, and only if, the request certainly never reached the log."""
 
 OUR_PREFIX = "krucible-"
-"""Client ids that begin so are the project's own: their requests are answered where they arrive or refused, never
-handed on to another node."""
+"""Prefix of the client ids of the project's own clients.  A node answers or rejects their requests, and never forwards
+them to another node.
+"""
