@@ -1,15 +1,15 @@
 """Calls between processes: requests and answers as objects, over the links of the network.
 
-If the nodes of a system accept requests as objects, calls simulate it several times faster than streams of bytes.
-Links affect a call as they affect a connection: it is late, stalls on a cut link, and breaks.
+If the nodes of a system accept requests as objects, calls simulate the system several times faster than byte streams.
+Links affect a call as they affect a connection: it is delayed, stalls on a cut link, and breaks.
 
-A `Lane` leads from one process to one address.  It is one connection, opened by the first call and again after a
+A `Lane` leads from one process to one address.  It is one connection, which opens at the first call and again after a
 failure, and carries one call at a time:
 
-    call -> (connect) -> the callee is asked -> it replies -> answered(answer)
-    refused, broken, too late, given up for a newer call -> the connection is closed -> answered(NoAnswer)
+    call -> (connect) -> the callee gets the request -> it replies -> answered(answer)
+    refused, broken, too late, or abandoned for a newer call -> the connection is closed -> answered(NoAnswer)
 
-A call without an answer closes the connection, so that a late answer cannot arrive.  The request may still arrive at
+If a call gets no answer, its connection is closed, so that a late answer cannot arrive.  The request may still reach
 the callee after the caller has abandoned the call.
 
 The kind of a request or answer (`Process.costs`) is the name of its type; the kind of a tuple is its first element.
@@ -29,21 +29,25 @@ Answered = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """A call ended without an answer.  why: refused, broken or late.  sent: True if the callee may have the request."""
+    """The result of a call without an answer.
+
+    why: refused, cannot connect, broken, late or given up
+    sent: True if the request may have reached the callee
+    """
 
     why: str
     sent: bool
 
 
 class Callee(Protocol):
-    """The part of a process that answers calls.  The number of a connection is never used again."""
+    """The part of a process that answers calls.  The number of a connection is never reused."""
 
     def asked(self, connection: int, what: Any, reply: Answered) -> None:
         """Handle a request: call `reply` now, later or never, but at most once."""
         ...
 
     def gone(self, connection: int) -> None:
-        """Note that the caller has closed this connection, or is dead."""
+        """Note that the caller has closed this connection, or has died."""
         ...
 
 
@@ -57,10 +61,13 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class LaneTimes:
-    """Time limits of a lane, in seconds.  call_s: of a call, connecting included.  connect_s: of connecting alone.
+    """Time limits of a lane, in seconds.
 
-    backoff_s: delay before a failure is reported.  patience_s: time for which a newer call waits for the one before it,
-    which is then abandoned.  If several calls wait, only the newest is sent.
+    call_s: maximum for a call, including connecting
+    connect_s: maximum for connecting
+    backoff_s: delay before a failure is reported
+    patience_s: time that a new call waits for the current call, which is then abandoned.  If several calls wait, only
+        the newest is sent.
     """
 
     call_s: float
@@ -70,7 +77,10 @@ class LaneTimes:
 
 
 class Lane:
-    """A caller's connection to an address.  owner: the process that calls; None: the process that creates the lane."""
+    """A caller's connection to an address.
+
+    owner: the process that calls; None for the process that creates the lane
+    """
 
     def __init__(
         self, network: SimulatedNetwork, host: str, port: int, times: LaneTimes, owner: Process | None = None
@@ -159,7 +169,7 @@ class Lane:
         self._next()
 
     def broken(self) -> None:
-        """Note that the callee closed the connection or is dead, or that a link reset the connection."""
+        """Note that the callee has closed the connection or has died, or that a link has reset the connection."""
         if self._current is not None:
             self._fail(self._current, "broken")
 

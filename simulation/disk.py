@@ -1,18 +1,17 @@
-"""A disk in memory that loses what was not fsynced.
+"""A disk in memory that loses data that was not fsynced.
 
-A file is an inode: its durable bytes and the list of changes made since the last fsync.  A folder is the same one
-level up: durable names and the list of changes since the last `fsync_dir`.  `crash` builds the disk that a power
-loss leaves behind: every inode and every folder keeps what was fsynced and, depending on the kind of crash,
+A file is an inode: its durable bytes, and the list of changes since the last fsync.  A folder has durable names, and
+the list of changes since the last `fsync_dir`.  `crash` returns the disk after a power loss.  Every inode and every
+folder keeps its fsynced data and, depending on the kind of crash,
 
-    "lose"     nothing else,
-    "keep"     everything (what a killed process leaves: the page cache survives it),
-    "torn"     a prefix of its pending changes, the last one cut at some byte,
-    "reorder"  any subset of its pending changes, in their order.
+    "lose"     none of its pending changes,
+    "keep"     all of them (as after the kill of a process, because the page cache survives),
+    "torn"     a prefix of them, the last one cut at some byte,
+    "reorder"  any subset of them, in their order.
 
-An fsync beside the loop makes durable what was written when it began, and nothing that was written since: POSIX
-promises no more.
+A concurrent fsync (`beside`) makes durable only the data that was written before it began: POSIX guarantees no more.
 
-Name changes of one folder are always kept as a prefix: file systems journal them in order.
+In every kind, a folder keeps a prefix of its name changes, because file systems journal them in order.
 """
 
 from __future__ import annotations
@@ -54,10 +53,12 @@ class _Folder:
 class VolatileDisk:
     """A disk in memory.
 
-    before_change: called before a change or an fsync takes effect.  on_operation: called with verb and path before
-    each operation on a file ("open", "read", "write", "truncate", "fsync").  capacity_bytes: maximum size of all files
-    together; a write beyond it ends short with ENOSPC.  failing: verb that fails -> its errno.  The last two may be
-    changed at any time.
+    before_change: called before a change or an fsync takes effect
+    on_operation: called with verb and path before each operation on a file ("open", "read", "write", "truncate",
+        "fsync")
+    capacity_bytes: maximum size of all files together; a write beyond it ends short with ENOSPC.  May change at any
+        time.
+    failing: verb that fails -> its errno.  May change at any time.
     """
 
     def __init__(self, before_change: Callable[[], None] = lambda: None) -> None:
@@ -66,15 +67,15 @@ class VolatileDisk:
         self.capacity_bytes: int | None = None
         self.failing: dict[str, int] = {}
         self.lost_changes = 0
-        """Number of changes that the crash before this disk undid, wholly or in part."""
+        """Number of changes that the crash which created this disk undid, wholly or in part."""
         self.on_beside: Callable[[Callable[[], None]], None] = _in_a_turn_of_its_own
-        """Called with the work of an fsync beside the loop, to do it later."""
+        """Called with the work of a concurrent fsync, which it schedules."""
         self._folders: dict[str, _Folder] = {"": _Folder()}
-        # of a concurrent fsync: inode -> number of its changes when the fsync began
+        # during a concurrent fsync: inode -> number of its changes when the fsync began
         self._began: dict[int, int] | None = None
 
     def crash(self, kind: Kind, random: Random) -> VolatileDisk:
-        """Return the disk after a crash.  This disk does not change, so it can crash in several ways."""
+        """Return the disk after a crash.  This disk does not change, so several crashes can be tried."""
         after = VolatileDisk()
         surviving: dict[int, _Inode] = {}
         for folder, old in self._folders.items():
@@ -109,7 +110,9 @@ class VolatileDisk:
         }
 
     def durable_in(self, folder: str) -> dict[str, bytearray]:
-        """Return name -> content that certainly survives a crash, of one folder's files.  Do not change the values."""
+        """Return name -> content that certainly survives a crash, for the files of one folder.  Do not modify the
+        values.
+        """
         found = self._folders.get(folder, _Folder())
         return {name: inode.durable for name, inode in found.durable.items()}
 
@@ -130,7 +133,8 @@ class VolatileDisk:
     def keeps_fsynced(self, after: VolatileDisk) -> bool:
         """Return whether the disk after a crash holds all data that was fsynced on this disk.
 
-        A pending change may have reached the disk.  So a name that it changes may be gone, and its bytes may differ.
+        Pending changes may have reached the disk.  So a name with a pending change may be missing, and bytes with a
+        pending change may differ.
         """
         for folder, found in self._folders.items():
             changing = {part for name, _ in found.pending for part in name.split(">")}
@@ -149,7 +153,9 @@ class VolatileDisk:
 
     @contextmanager
     def for_observer(self) -> Iterator[None]:
-        """Let an observer read or change files inside the context, without set errors and without callbacks."""
+        """Let an observer read or change files inside the context, without the errors of `failing` and without
+        callbacks.
+        """
         before = self.on_operation, self.before_change, self.failing
         self.on_operation, self.before_change, self.failing = _unobserved, lambda: None, {}
         try:
@@ -158,7 +164,7 @@ class VolatileDisk:
             self.on_operation, self.before_change, self.failing = before
 
     def free_bytes(self) -> int | None:
-        """Return the number of bytes that can still be written; None: no limit."""
+        """Return the number of bytes that can still be written; None for no limit."""
         if self.capacity_bytes is None:
             return None
         inodes = {id(inode): inode for folder in self._folders.values() for inode in folder.current.values()}
@@ -301,7 +307,7 @@ def _keeps(inode: _Inode, content: bytes) -> bool:
 
 
 def _survivor(inode: _Inode, kind: Kind, random: Random) -> tuple[bytes, int]:
-    """Return the content after a crash, and how many pending changes it lacks, wholly or in part."""
+    """Return the content after a crash, and the number of pending changes that are lost, wholly or in part."""
     content = bytearray(inode.durable)
     pending = list(inode.pending)
     torn = 0

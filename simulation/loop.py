@@ -1,18 +1,17 @@
 """An event loop on virtual time, with a gate before every callback.
 
-Time stands still while anything can run, and then jumps to the next timer.  Every callback has an owner, which its
-context names: a `Process`, or no process for the world around them.  The gate of a process decides what happens to its
-callbacks:
+Time stands still while any callback can run, and then jumps to the next timer.  The context of every callback names its
+owner: a `Process`, or no process for the surrounding world.  The gate of a process decides when its callbacks run:
 
     RUNS    they run
     PAUSED  they are held, and run in their order after `resume`
     BUSY    as PAUSED, until a known time: the process computes, or waits for its disk (`occupy`).  The gate
-            closes when the next callback of the process comes, so that a process without work costs nothing
-    DEAD    they are dropped for ever
+            closes when the next callback of the process is due, so that a process without work costs nothing
+    DEAD    they are dropped
 
-The loop has no threads and no files: `run_in_executor` calls the function at once.  Garbage is collected after a fixed
-number of callbacks, and not when Python decides: a stream closes its connection when it is collected.  The same
-callbacks therefore run in the same order each time.
+The loop has no threads and no files: `run_in_executor` calls the function at once.  A stream closes its connection when
+it is garbage-collected.  So garbage is collected after a fixed number of callbacks, and not when Python decides.  Then
+the same callbacks run in the same order in each run.
 """
 
 from __future__ import annotations
@@ -32,7 +31,9 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 COLLECTED_AFTER = 200_000
-"""Callbacks.  A collection walks all that the process holds, 0.1 s or more."""
+"""Number of callbacks between two garbage collections.  A collection visits all objects of the process and takes 0.1 s
+or more.
+"""
 
 
 class Gate(IntEnum):
@@ -43,7 +44,7 @@ class Gate(IntEnum):
 
 
 class Killed(BaseException):
-    """Raised inside a process that dies, or stands still for ever, in a callback.  Nothing may catch it."""
+    """Raised inside a process that dies, or stops for ever, within a callback.  No code may catch it."""
 
 
 class Deadlock(RuntimeError):
@@ -51,10 +52,14 @@ class Deadlock(RuntimeError):
 
 
 class Process:
-    """A unit that can be paused and killed.  host: where it runs.  on_exception: called with exceptions that none of
-    its tasks awaits.  output: called with text that it prints to stderr.  costs: kind of message -> CPU seconds of its
-    handler; other kinds cost nothing.  `simulation.calls`, `simulation.network` and `simulation.machine` name the
-    kinds."""
+    """A unit that can be paused and killed.
+
+    host: name of the host on which it runs
+    output: called with text that it prints to stderr
+    on_exception: called with exceptions that none of its tasks awaits
+    costs: kind of message -> CPU seconds of its handler; other kinds cost nothing.  `simulation.calls`,
+        `simulation.network` and `simulation.machine` define the kinds.
+    """
 
     __slots__ = ("busy_until", "context", "costs", "gate", "held", "host", "on_exception", "output", "paused")
 
@@ -76,13 +81,14 @@ class Process:
 
 
 OWNER: contextvars.ContextVar[Process | None] = contextvars.ContextVar("owner", default=None)
-"""The process that runs now; None outside of all processes."""
+"""The process whose callback runs now; None outside of all processes."""
 
 
 class Post:
-    """A callback that runs in a process at a given time: cheaper than a handle of asyncio.
+    """A callback that runs in a process at a given time.  It is cheaper than a handle of asyncio.
 
-    The loop runs one callback at a time and no callback runs another, so that a process needs only one context."""
+    The loop runs one callback at a time and no callback runs another, so a process needs only one context.
+    """
 
     __slots__ = ("_cancelled", "argument", "callback", "owner")
 
@@ -101,8 +107,11 @@ class Post:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """An event loop on virtual time.  network: opens connections and listens for the loop (`SimulatedNetwork`); None if
-    no program uses a network.  handled: number of callbacks so far."""
+    """An event loop on virtual time.
+
+    network: opens connections and listens for the loop (`SimulatedNetwork`); None if no program uses a network
+    handled: number of callbacks run so far
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +141,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._open(process)
 
     def occupy(self, process: Process, seconds: float) -> None:
-        """Keep the process busy for a time, as if its loop were blocked.  Messages that it sends leave afterwards."""
+        """Keep the process busy for a time, as if its loop were blocked.  Messages that it sends meanwhile leave
+        afterwards.
+        """
         if process.gate is not Gate.DEAD and seconds > 0:
             busy_s, now_s = process.busy_until, self._now_s
             process.busy_until = (busy_s if busy_s > now_s else now_s) + seconds
@@ -148,8 +159,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.call_at(process.busy_until, self._open, process, context=_NOBODY)
 
     def kill(self, process: Process) -> None:
-        """Stop all callbacks of a process.  Its tasks are kept until the loop is closed: if they were collected as
-        garbage, their `finally` would run at a time that no seed decides."""
+        """Stop all callbacks of a process.
+
+        Its tasks are kept until the loop is closed.  If they were garbage-collected, their `finally` blocks would run
+        at a time that no seed determines.
+        """
         process.gate = Gate.DEAD
         self._graveyard += [process.held, [task for task in asyncio.all_tasks(self) if _owner_of(task) is process]]
         process.held = []
@@ -165,8 +179,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._ready.extend(held)  # type: ignore[attr-defined]
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` and return its result; SIGINT cancels it.  Closes the loop, and leaves the tasks of processes as
-        they are.  If the caller has switched garbage collection off, it stays off."""
+        """Run `work` and return its result; SIGINT cancels it.
+
+        The loop is closed afterwards, and the tasks of processes are not finished.  If the caller has disabled garbage
+        collection, it stays disabled.
+        """
         task = self.create_task(work)
         self.add_signal_handler(signal.SIGINT, task.cancel)
         with self._collecting_in_turn():
@@ -228,7 +245,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass  # the loop skips it when its time comes
+        pass  # the loop skips a cancelled timer when its time comes
 
     def _run_once(self) -> None:
         ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
@@ -269,7 +286,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             post.owner.context.run(post.callback, post.argument)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as problem:  # noqa: BLE001 - as asyncio does with what a callback raises
+        except BaseException as problem:  # noqa: BLE001 - as asyncio handles errors of callbacks
             self.call_exception_handler({"message": "in a callback", "exception": problem, "handle": post})
 
     def _process_events(self, event_list: Any) -> None:
@@ -281,11 +298,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """Call `func` at once, in this thread: another one would make the order of events depend on the machine."""
+        """Call `func` at once, in this thread.  With another thread the order of events would depend on the machine."""
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))
-        except Exception as problem:  # noqa: BLE001 - it belongs to whoever awaits the future
+        except Exception as problem:  # noqa: BLE001 - the caller that awaits the future gets it
             done.set_exception(problem)
         return done
 
@@ -308,8 +325,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._bury_the_dead()
 
     def _bury_the_dead(self) -> None:
-        """End the tasks of dead processes without output.  Python runs their `finally`, which may fail: the loop is
-        closed."""
+        """End the tasks of dead processes without output.  Python runs their `finally` blocks, which may fail because
+        the loop is closed.
+        """
         with contextlib.redirect_stderr(io.StringIO()):
             for task in (task for kept in self._graveyard for task in kept if isinstance(task, asyncio.Task)):
                 with contextlib.suppress(BaseException):
@@ -347,16 +365,16 @@ def _to_owner(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         return
     if (handle := context.get("handle")) is not None:
         owner = handle._context.get(OWNER)
-    elif (end := context.get("transport")) is not None:  # of a connection, whose handler has raised
+    elif (end := context.get("transport")) is not None:  # the handler of a connection has raised
         if isinstance(context.get("exception"), ConnectionError | EOFError):
-            return  # it is over, which ends no server
+            return  # the connection has ended, which is no error of a server
         owner = end.owner
     else:
         unawaited = context.get("task") or context.get("future")
         if loop.is_closed() and unawaited is not None and not isinstance(unawaited, asyncio.Task):
-            return  # the answer is for a killed process: a plain future does not name its owner
+            return  # a future that a killed process awaited: a plain future does not name its owner
         owner = _owner_of(unawaited)
     if owner is None:
         loop.default_exception_handler(context)
     elif owner.gate is not Gate.DEAD and owner.on_exception is not None:
-        owner.context.copy().run(owner.on_exception, context)  # what the handler prints is output of the process
+        owner.context.copy().run(owner.on_exception, context)  # text that the handler prints is output of the process

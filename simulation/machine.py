@@ -1,7 +1,7 @@
-"""A host on virtual time: a disk, files beside it, clocks, and at most one server process.
+"""A host on virtual time: a disk, other files, clocks, and at most one server process.
 
-A server writes its data to the disk; a power loss removes all data that was not fsynced.  The files beside it
-(configuration, traces, output) survive everything.
+A server writes its data to the disk.  A power loss removes all data from the disk that was not fsynced.  The other
+files (configuration, traces, output) survive everything.
 """
 
 from __future__ import annotations
@@ -21,17 +21,22 @@ from simulation.network import SimulatedNetwork
 State = Literal["running", "stopped", "dead"]
 
 EPOCH_NS = 1_700_000_000 * 10**9
-"""Time on a correct wall clock when the loop begins."""
+"""Nanoseconds since 1970 on a correct wall clock when the loop begins."""
 FSYNC_S = (0.0002, 0.003)
-"""Minimum and maximum seconds of an fsync beside the loop."""
+"""Minimum and maximum seconds of a concurrent fsync (`VolatileDisk.beside`)."""
 FSYNCED = "fsync"
-"""The kind of the end of an fsync beside the loop, for `Process.costs`."""
+"""Kind of the end of a concurrent fsync, for `Process.costs`."""
 KILLED = -9
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """The end of a server process.  time_s: on the loop's clock.  status: exit status, or minus the signal's number."""
+    """The end of a server process.
+
+    time_s: time on the loop's clock
+    status: exit status, or minus the number of the signal
+    ordered: True if the end was requested by a signal
+    """
 
     pid: int
     time_s: float
@@ -40,9 +45,14 @@ class ProcessEnd:
 
 
 class Machine:
-    """A simulated host.  name: as the network knows it.  disk: replaced by a crash.  files: path -> content, beside the
-    disk.  on_term: set by the server; SIGTERM starts it in the server's process.  fsync_s: additional seconds of each
-    fsync on a slow disk."""
+    """A simulated host.
+
+    name: name of the host in the network
+    disk: a crash replaces it
+    files: path -> content, for files outside the disk
+    on_term: set by the server; SIGTERM starts it in the server's process
+    fsync_s: additional seconds of each fsync on a slow disk
+    """
 
     def __init__(self, name: str, loop: SimulatedLoop, network: SimulatedNetwork, seed: int) -> None:
         self.name = name
@@ -71,8 +81,11 @@ class Machine:
         return "stopped" if self.process.paused else "running"
 
     def start(self, main: Callable[[Machine], Coroutine[Any, Any, int]], output: str) -> int:
-        """Start a server and return its process id.  `main` returns its exit status.  output: the file to which its
-        stderr is appended.  Raises OSError if a server runs already."""
+        """Start a server and return its process id.  Raises OSError if a server is already running.
+
+        main: returns the server's exit status
+        output: file to which the server's stderr is appended
+        """
         if self.process is not None:
             raise OSError(16, f"{self.name}: a server is running already")
         self.pid += 1
@@ -115,11 +128,14 @@ class Machine:
             self._bury(self.process, KILLED, ordered=True)
 
     def kill_at_change(self, number: int) -> None:
-        """Kill the server just before the number-th change of its disk from now takes effect; 0 cancels this."""
+        """Kill the server just before a change of its disk takes effect.
+
+        number: 1 for the next change, 2 for the one after it; 0 to cancel
+        """
         self._dies_in = number
 
     def lose_power(self, kind: Kind, random: Random) -> None:
-        """End the process.  `kind` decides which data that was not fsynced stays on the disk."""
+        """End the process.  `kind` determines which of the data that was not fsynced stays on the disk."""
         self.kill()
         self.disk = self.disk.crash(kind, random)
 
@@ -152,7 +168,7 @@ class Machine:
                 self._loop.occupy(process, self.fsync_s)
 
     def _beside(self, sync: Callable[[], None]) -> None:
-        """Complete an fsync for which its process does not wait, after a while; an earlier crash prevents it."""
+        """Complete a concurrent fsync after a random time, unless the machine crashes before."""
         self._loop.call_later(self._fsync_random.uniform(*FSYNC_S) + self.fsync_s, self._sync, sync)
 
     def _sync(self, sync: Callable[[], None]) -> None:
@@ -199,16 +215,16 @@ class Machine:
     # Clocks
 
     def now_ns(self) -> int:
-        """Return the monotonic clock, which is right on every machine."""
+        """Return the time of the monotonic clock, which is correct on every machine."""
         return round(self._loop.time() * 1e9)
 
     def wall_ns(self) -> int:
-        """Return the wall clock, which a fault may have set wrong."""
+        """Return the time of the wall clock, which a fault may have changed."""
         now_s = self._loop.time()
         return EPOCH_NS + round((now_s + self._ahead_s(now_s)) * 1e9)
 
     def set_wall_clock(self, ahead_s: float, rate: float) -> None:
-        """Set the wall clock `ahead_s` seconds ahead; from now on it runs at `rate`."""
+        """Set the wall clock `ahead_s` seconds ahead of the correct time.  From now on it runs at `rate`."""
         self._wall_ahead_s, self._wall_rate, self._wall_since_s = ahead_s, rate, self._loop.time()
 
     def wall_ahead_s(self) -> float:
@@ -219,7 +235,7 @@ class Machine:
 
 
 class _StderrOfOwner:
-    """The stderr of a running simulation: text that a process prints goes to that process's output."""
+    """The stderr of a running simulation.  Text that a process prints is passed to the output of that process."""
 
     def __init__(self, otherwise: Any) -> None:
         self._otherwise = otherwise
@@ -240,5 +256,5 @@ class _StderrOfOwner:
 
 
 def stderr_of_each_process() -> AbstractContextManager[Any]:
-    """Send text that a simulated process prints to stderr to that process's `output`, inside the context."""
+    """Pass text that a simulated process prints to stderr to the `output` of that process, inside the context."""
     return redirect_stderr(_StderrOfOwner(sys.stderr))

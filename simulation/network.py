@@ -4,12 +4,12 @@ A link is a directed pair of hosts.  A connection is two pipes, one per directio
 order in which it was written into the pipe, each piece after its own delay.  Connections do not wait for each other.
 
     cut link       nothing arrives; the pipe stalls, as TCP does, and delivers everything after the heal
-    rejected link  what is sent is answered with a reset
-    loss           a lost piece is sent again after 0.2, 0.4, 0.8 ... s, and all that follows waits for it
-    dead process   the kernel closes its connections; the close travels like data, and is lost on a cut link, so the
-                   other end may stay half-open for ever
+    rejected link  data that arrives is answered with a reset
+    loss           a lost piece is sent again after 0.2, 0.4, 0.8 ... s, and all later pieces wait for it
+    dead process   the kernel closes its connections; the close travels like data, so the other end stays half-open
+                   while the link is cut
 
-Damaged packets count as lost ones: a checksum finds them.  Repeated packets change nothing for a connection.
+Corrupt packets count as lost, because a checksum detects them.  Duplicate packets do not affect a connection.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from simulation.loop import OWNER, Gate, Process, SimulatedLoop
 Link = tuple[str, str]
 
 _OWN = (None, "", "0.0.0.0", "::", "localhost", "127.0.0.1", "::1")
-"""Addresses that mean the host of the process."""
+"""Addresses that mean the process's own host."""
 SYN_AGAIN_S = 1.0
-"""The kernel sends a lost SYN again after 1, 2, 4 ... s."""
+"""Seconds until the kernel first resends a lost SYN.  Each later interval is twice as long: 1, 2, 4 ... s."""
 PIECE = "piece"
-"""The kind of what arrives in a stream, for `Process.costs`."""
+"""Kind of data that arrives in a stream, for `Process.costs`."""
 LOST_AGAIN_S, LOST_AGAIN_S_MAX = 0.2, 5.0
 STALLED_AGAIN_S = 0.4
 """Maximum seconds after a heal until stalled data is sent again."""
@@ -38,7 +38,11 @@ STALLED_AGAIN_S = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
-    """Damage to packets on a link.  loss: fraction of them lost or damaged.  rate_bytes_per_s: 0 for no limit."""
+    """An impairment of the packets on a link.
+
+    loss: fraction of packets that are lost or corrupt
+    rate_bytes_per_s: maximum rate; 0 for no limit
+    """
 
     loss: float = 0.0
     delay_s: float = 0.0
@@ -47,8 +51,9 @@ class Impairment:
 
 
 class SimulatedNetwork:
-    """A network of named hosts.  base_delay_s, spread_s: every piece takes base + a random fraction of spread.  A pair
-    of host and port is only a name.
+    """A network of named hosts.  A pair of host and port is only a name.
+
+    base_delay_s, spread_s: every piece takes base_delay_s plus a random fraction of spread_s
     """
 
     def __init__(self, loop: SimulatedLoop, random: Random, base_delay_s: float = 2e-4, spread_s: float = 8e-4) -> None:
@@ -68,7 +73,10 @@ class SimulatedNetwork:
     # Faults
 
     def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        """Cut exactly these links from now on.  reject: those of them that answer with a reset."""
+        """Cut exactly these links from now on.
+
+        reject: those of the links that answer with a reset
+        """
         self.links_cut, self.links_rejected = frozenset(links), frozenset(reject)
         stalled, self._stalled = self._stalled, []
         for pipe in stalled:
@@ -77,7 +85,8 @@ class SimulatedNetwork:
     def lay(self, links: Mapping[Link, Impairment | None]) -> int:
         """Cut these links (None) or impair them, in addition to earlier calls.  Returns a number for `lift`.
 
-        A link that is both cut and impaired is cut; of two impairments the later one holds."""
+        A link that is both cut and impaired is cut; of two impairments the later one applies.
+        """
         self._layers[number := self.number()] = links
         self._order_layers()
         return number
@@ -114,8 +123,10 @@ class SimulatedNetwork:
     # Connections
 
     def listen(self, accept: Any, host: str, port: int) -> _Listener:
-        """Listen on an address.  accept: creates an asyncio.Protocol for each connection, or answers calls
-        (`simulation.calls.Callee`).  Raises OSError if the address is in use."""
+        """Listen on an address.  Raises OSError if the address is in use.
+
+        accept: creates an asyncio.Protocol for each connection, or answers calls (`simulation.calls.Callee`)
+        """
         owner = OWNER.get()
         if owner is None:
             raise RuntimeError("only a process can listen")
@@ -126,7 +137,7 @@ class SimulatedNetwork:
         return listener
 
     async def dial(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> tuple[Any, Any]:
-        """Connect from the process that runs now.  Raises ConnectionRefusedError."""
+        """Connect from the process whose callback runs now.  Raises ConnectionRefusedError."""
         mine = OWNER.get()
         if mine is None:
             raise RuntimeError("only a process can connect")
@@ -203,7 +214,7 @@ class _Listener(asyncio.AbstractServer):
         return None
 
     async def serve_forever(self) -> None:
-        """Wait until the server is closed or this task cancelled, and raise CancelledError."""
+        """Wait until the server is closed or this task is cancelled; then raise CancelledError."""
         self._serving = self._network.loop.create_future()
         try:
             await self._serving
@@ -212,7 +223,10 @@ class _Listener(asyncio.AbstractServer):
 
 
 class End:
-    """One end of a connection, which its process holds open.  other: the other end, set once both exist."""
+    """One end of a connection, which its process holds open.
+
+    other: the other end, set once both ends exist
+    """
 
     other: End
 
@@ -229,19 +243,19 @@ class End:
             self.out.send(self.other.peer_left, None, 0)
 
     def peer_left(self, _: None) -> None:
-        """Close this end: the other end was closed, and everything that it had sent has arrived."""
+        """Close this end, because the other end was closed and all data that it had sent has arrived."""
         if not self.over:
             self._leave()
             self.lost(None)
 
     def broken(self) -> None:
-        """Close this end with a reset: the link has rejected data."""
+        """Close this end with a reset, because the link has rejected data."""
         if not self.over and self.owner.gate is not Gate.DEAD:
             self._leave()
             self.lost(ConnectionResetError(104, "the connection was reset"))
 
     def lost(self, problem: Exception | None) -> None:
-        """Process an end of the connection that this side did not ask for."""
+        """Handle an end of the connection that this side did not request."""
         raise NotImplementedError
 
     def owner_died(self) -> None:
@@ -286,7 +300,7 @@ class ConnectionEnd(End, asyncio.Transport):
             self.out.send(self.other.arrived, b"", 0)
 
     def arrived(self, data: bytes) -> None:
-        """Pass data to the protocol; b"" if the other end will write nothing more."""
+        """Pass data to the protocol; b"" means that the other end will write no more data."""
         if self.over:
             return
         if self.protocol is None or not self._reading:
@@ -348,7 +362,10 @@ class ConnectionEnd(End, asyncio.Transport):
 
 
 class Pipe:
-    """One direction of a connection.  reset: called at its source when the link rejects data."""
+    """One direction of a connection.
+
+    reset: called at the source when the link rejects data
+    """
 
     __slots__ = ("_last_s", "_network", "_queue", "_source", "_stalled", "link", "reset", "target")
 
@@ -363,9 +380,11 @@ class Pipe:
         self._stalled = False
 
     def send(self, deliver: Callable[[Any], None], what: Any, size_bytes: int) -> None:
-        """Call `deliver(what)` at the target, after everything that was sent before.
+        """Call `deliver(what)` at the target, after all data that was sent before.
 
-        Data of a busy process leaves when it is no longer busy; the kernel's close of a dead process leaves at once."""
+        Data of a busy process leaves when the process is no longer busy.  When a process dies, the kernel's close
+        leaves at once.
+        """
         network = self._network
         self._queue.append((deliver, what))
         if not self._stalled:
@@ -378,8 +397,8 @@ class Pipe:
             network.loop.post(self._last_s, self.target, self._arrive, None)
 
     def try_again(self) -> None:
-        """Send the waiting data again, because the link may be whole by now.  A link that is still cut stalls the pipe
-        again.
+        """Send the waiting data again, because the link may be healed by now.  If the link is still cut, the pipe
+        stalls again.
         """
         network = self._network
         self._stalled = False

@@ -1,4 +1,4 @@
-"""A world for servers of one's own: machines by name, faults by verb, one seed for all random choices.
+"""A simulated world for your own servers: named machines, faults as methods, one seed for all random choices.
 
     async def scenario(world):
         world.start("a", serve)                      # serve(machine) is a coroutine; its result is the exit status
@@ -9,8 +9,8 @@
 
 Servers and clients are plain asyncio: `asyncio.start_server(handler, machine.name, 80)` listens on the machine, and
 `asyncio.open_connection("a", 80)` connects over simulated links.  A server takes its disk from `machine.disk`, the date
-from `machine.wall_ns()` and random numbers from `machine.random(purpose)`.  Whatever else it reads (files, threads,
-sockets, `time.time`, `random`) would leave virtual time, and the same seed would not show the same.
+from `machine.wall_ns()` and random numbers from `machine.random(purpose)`.  If it used anything else (files, threads,
+sockets, `time.time`, `random`), it would leave virtual time, and two runs of one seed could differ.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ OUTPUT = "output"
 
 
 class ServerFailed(RuntimeError):
-    """An exception of its own ended a server."""
+    """Raised if a server ended by an exception of its own."""
 
 
 class World:
-    """A simulated world.  seed: decides every random choice.  random: random numbers for the scenario.  machines: by
-    name, created at first use."""
+    """A simulated world.
+
+    seed: determines every random choice
+    random: random numbers for the scenario
+    machines: name -> machine, created at first use
+    """
 
     def __init__(self, loop: SimulatedLoop, seed: int) -> None:
         self.seed = seed
@@ -63,7 +67,9 @@ class World:
         return self.machines[name]
 
     def _known(self, name: str) -> Machine:
-        """Return the machine of a server.  Raises KeyError if no server has this name: its fault would do nothing."""
+        """Return the machine of a server.  Raises KeyError if no server has this name, because a fault on it would have
+        no effect.
+        """
         if name not in self.machines:
             raise KeyError(f"no server {name!r} was started; there are: {', '.join(self.machines) or 'none'}")
         return self.machines[name]
@@ -71,7 +77,8 @@ class World:
     def start(self, name: str, main: Main | None = None) -> Machine:
         """Start a server, or start it again with its previous main function.
 
-        Raises OSError if it runs already, and KeyError if it never had a main function."""
+        Raises OSError if the server is already running, and KeyError if it never had a main function.
+        """
         machine = self.machine(name) if main is not None else self._known(name)
         if main is not None:
             self._mains[name] = main
@@ -83,7 +90,7 @@ class World:
         async def run(machine: Machine) -> int:
             try:
                 return int(await main(machine) or 0)
-            except Exception as problem:  # noqa: BLE001 - it belongs to the scenario, which ends by it
+            except Exception as problem:  # noqa: BLE001 - it is reported to the scenario, which then fails
                 self._failed(machine.name, problem)
                 return 1
 
@@ -100,7 +107,9 @@ class World:
         self._known(name).kill()
 
     def lose_power(self, name: str, kind: Kind = "lose") -> None:
-        """Cut a server's power.  Its disk keeps fsynced data; `kind` decides about the rest (`simulation.disk`)."""
+        """Cut the power of a server.  Its disk keeps fsynced data; `kind` determines the fate of other data
+        (`simulation.disk`).
+        """
         if kind not in get_args(Kind):
             raise ValueError(f"a power loss is one of {', '.join(get_args(Kind))}, not {kind!r}")
         self._known(name).lose_power(kind, self.random)
@@ -114,22 +123,25 @@ class World:
     # Links
 
     def cut(self, side: Collection[str], *, both: bool = True) -> None:
-        """Cut these hosts off from all others; unless `both` is true, the others still hear them.
+        """Cut these hosts off from all other hosts.
 
-        Raises KeyError for a host that no server and no client has had."""
+        both: False if the other hosts still receive data from these hosts
+
+        Raises KeyError for a host that never had a server or a client.
+        """
         for name in {*side} - {*self._clients}:
             self._known(name)
         self._cut = frozenset(side), both
         self._lay_cut()
 
     def heal(self) -> None:
-        """Make every link whole."""
+        """Heal every link."""
         self._cut, self._impaired = (frozenset(), True), None
         self.network.cut(())
         self.network.impaired = {}
 
     def impair(self, how: Impairment) -> None:
-        """Make all links lose packets, or slow."""
+        """Make all links lose packets, or slow them down."""
         self._impaired = how
         self._lay_impairment()
 
@@ -161,8 +173,10 @@ class World:
 
 
 def simulate(scenario: Callable[[World], Coroutine[Any, Any, T]], seed: int) -> T:
-    """Play a scenario on virtual time and return its result.  Raises the scenario's exceptions, and ServerFailed if a
-    server failed."""
+    """Play a scenario on virtual time and return its result.
+
+    Raises the scenario's exceptions, and ServerFailed if a server failed.
+    """
     loop = SimulatedLoop()
     world = World(loop, seed)
 
