@@ -107,7 +107,7 @@ class World:
         self._known(name).kill()
 
     def lose_power(self, name: str, kind: Kind = "lose") -> None:
-        """Cut the power of a server.  Its disk keeps fsynced data; `kind` determines the fate of other data
+        """Cut the power of a server.  Its disk keeps fsynced data; `kind` determines which other data remains
         (`simulation.disk`).
         """
         if kind not in get_args(Kind):
