@@ -81,7 +81,7 @@ class CorruptBatch(ValueError):
 
 
 class IncompleteBatch(CorruptBatch):
-    """The bytes end before the batch does: a torn tail, or the end of a size-limited fetch."""
+    """Raised if the bytes end within the batch: a torn tail, or the end of a size-limited fetch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,7 +337,7 @@ def new_uuids(ports: Ports, incarnation: int) -> Callable[[], UUID]:
 
 
 EVERY_S = 2.0
-"""Seconds between two checks of the own entry: the fetch timeout, as in Kafka."""
+"""Seconds between two checks of this node's entry among the voters: the fetch timeout, as in Kafka."""
 PATIENCE_S = 5.0
 
 Send = Callable[[Entity, float], Awaitable[Entity]]
@@ -347,8 +347,8 @@ answer.
 
 
 def joining(me: VoterEntry, role: str, voters: VoterSet) -> AddVoter | RemoveVoter | None:
-    """Return the change that makes this replica a voter, or the change that must precede it.  None if there is none
-    now.
+    """Return the change that makes this replica a voter, or the removal of its former entry, which must come first.
+    Return None if no change is possible or needed now.
 
     voters: the voters that the replica's log names last
     """

@@ -106,7 +106,7 @@ class BrokerRole:
         self._life.leave(self._clock.now())
         self._hurry.set()
         if self._living is not None:
-            await asyncio.wait({self._living})  # it also ends with the node
+            await asyncio.wait({self._living})  # this task also ends with the node
         if self._life.left_cleanly:
             small_files.replace(self._disk, CLEAN_SHUTDOWN, _clean(self._life.epoch))
             self._report("left")

@@ -369,7 +369,10 @@ class ControllerDuties:
         self._timer.cancel()
 
     def decided(self, *, records: bool) -> None:
-        """Note that writes were decided, with or without records, so that deadlines may have moved."""
+        """Note that writes were decided, which may have moved deadlines.
+
+        records: True if the writes have records
+        """
         if self._duties is not None:
             if records:
                 self._duties.appended(self._clock.now())

@@ -85,7 +85,7 @@ BUGS: dict[str, str] = {
     CAMPAIGNS_UNFLUSHED: "a candidate asks for votes with a log that is not durable yet",
     WIPED_DISK_KEEPS_ID: "an empty disk gets the directory id of the disk that it replaces (KAFKA-17426)",
 }
-"""Every planted bug of the core, with its effect."""
+"""Planted bug of the core -> its effect."""
 
 
 def grants_vote(
@@ -159,7 +159,9 @@ def must_flush_before_campaign(bugs: Collection[str] = ()) -> bool:
 
 
 def own_end_that_counts(flushed_end: int, end_offset: int, bugs: Collection[str] = ()) -> int:
-    """Return the own log end that a leader counts for the high watermark: the end of the durable part (KAFKA-10533)."""
+    """Return the log end that a leader counts for itself in the high watermark: the end of its durable part
+    (KAFKA-10533).
+    """
     return end_offset if COUNTS_UNFLUSHED_SELF in bugs else flushed_end
 
 
@@ -320,8 +322,8 @@ def end_kept_by_new_follower(end_offset: int, high_watermark: int | None, bugs: 
 
 
 def keeps_lease(bugs: Collection[str] = ()) -> bool:
-    """Return whether a leader keeps a lease, during which no other voter campaigns.  It does only if the lease may
-    answer reads.
+    """Return whether a leader keeps a lease, during which no other voter campaigns.  It does only if leases may answer
+    reads.
     """
     return LEASE_BY_WALL_CLOCK in bugs
 

@@ -104,7 +104,10 @@ class Reply(CoreEffect):
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged(CoreEffect):
-    """role: a value of `states.Role`"""
+    """The voter has entered another state, possibly in another epoch.
+
+    role: a value of `states.Role`
+    """
 
     role: str
     epoch: int

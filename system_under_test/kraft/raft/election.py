@@ -61,8 +61,8 @@ def let_others_campaign(voter: Voter, now: float) -> None:
 def become_candidate(voter: Voter, now: float) -> None:
     """Raise the epoch and vote for this voter, durably, before it sends the first vote request.
 
-    Make the log durable first.  Voters compare their logs with the log end in the request, and a candidate that
-    restarts in the same epoch gets the same votes again.
+    Make the log durable first.  Voters compare their logs with the log end in the request.  A candidate that restarts
+    in the same epoch gets the same votes again, even if its log has become shorter.
     """
     if decisions.must_flush_before_campaign(voter.bugs):
         voter.flush()

@@ -218,10 +218,10 @@ def answer_fetch(voter: Voter, leader: Leader, token: int, connection: int, resp
 def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
     """Answer every parked Fetch whose deadline has passed or for which there is news.
 
-    News are records, any high watermark for a sender that knows none, and the need of a read for an answer as its
-    proof.  A higher high watermark alone (KIP-1166) is no news for the first `mark_wait_s`.  Under load the next
-    records come sooner and carry the high watermark, which halves the number of fetches.  No commit and no read waits
-    until a follower knows the high watermark.
+    There is news if records follow the fetch offset, if a high watermark exists and the sender knows none, or if a
+    waiting read needs the answer as its proof.  A higher high watermark alone (KIP-1166) is no news for the first
+    `mark_wait_s`.  Under load the next records come sooner and carry the high watermark, which halves the number of
+    fetches.  No commit and no read waits until a follower knows the high watermark.
     """
     mark, end_offset = announced_mark(voter, leader), voter.log.end_offset
     lacks = False

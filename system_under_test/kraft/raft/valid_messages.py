@@ -103,7 +103,7 @@ def request_error(trusted: Trusted, request: messages.RaftRequest) -> messages.E
 
 
 def is_sane(trusted: Trusted, response: messages.RaftResponse) -> bool:
-    """Return whether a correct voter can have given this answer."""
+    """Return whether a correct voter could have sent this response."""
     leader = response.leader_id
     if leader is not None and not trusted.may_lead(leader):
         return False

@@ -42,7 +42,7 @@ class Voter:
     deadline: time of the next `tick`; may lie in the past, or be infinite
     halted: True after a Fatal effect
 
-    Raises ValueError if the identity is not one of its voters or names an unknown bug.
+    Raises ValueError if the identity contradicts its list of voters, or names an unknown bug.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Voter:
         self.shutting_down = False
         self.seeks_office = True
 
-        # voter -> epoch whose leader it is by a request that the voter has not confirmed yet
+        # voter -> epoch that it leads according to a request; its own answer must confirm this
         self.named_leaders: dict[int, int] = {}
         self.epochs_by_request = EpochAllowance(now)
         self.in_flight: set[tuple[int, type[messages.RaftRequest]]] = set()

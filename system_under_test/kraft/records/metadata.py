@@ -43,8 +43,8 @@ GROUP_RESOURCE = 32
 
 NO_UUID = UUID(int=0)
 MIGRATING, UNASSIGNED, LOST = NO_UUID, UUID(int=1), UUID(int=2)
-"""Reserved directory ids of replicas (KIP-858): the directory is not known yet; is not chosen yet; was lost by its
-broker.
+"""Reserved directory ids of replicas (KIP-858): MIGRATING is not known yet, UNASSIGNED is not chosen yet, LOST was lost
+by its broker.
 """
 RESERVED_DIRECTORIES = 100
 """Number of reserved directory ids.  The ids below this number never name a broker's directory."""
@@ -102,7 +102,10 @@ def _record(type_number: int, version_max: int = 0) -> Callable[[type[R]], type[
 
 @dataclass(frozen=True, slots=True)
 class Endpoint(Struct):
-    """security_protocol: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+    """An address at which a node is reached.
+
+    security_protocol: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL
+    """
 
     name: str
     host: str
@@ -135,7 +138,10 @@ class QuotaEntity(Struct):
 
 @_record(0, version_max=4)
 class RegisterBrokerRecord(Record):
-    """cordoned_dirs: directories that take no new replicas (KIP-1066); None until the broker has reported them"""
+    """The registration of a broker.
+
+    cordoned_dirs: directories that take no new replicas (KIP-1066); None until the broker has reported them
+    """
 
     broker_id: Int32
     is_migrating_zk_broker: Annotated[bool, Since(2)] = False
@@ -267,7 +273,10 @@ class ClearElrRecord(Record):
 
 @_record(4)
 class ConfigRecord(Record):
-    """value: None to remove the override"""
+    """An override of one config.
+
+    value: None to remove the override
+    """
 
     resource_type: Int8
     resource_name: str
@@ -277,7 +286,10 @@ class ConfigRecord(Record):
 
 @_record(12)
 class FeatureLevelRecord(Record):
-    """level: 0 to remove the feature"""
+    """The level of a feature.
+
+    level: 0 to remove the feature
+    """
 
     name: str
     level: Int16
@@ -293,7 +305,10 @@ class ClientQuotaRecord(Record):
 
 @_record(15)
 class ProducerIdsRecord(Record):
-    """next_producer_id: first id of the block that will be handed out next"""
+    """A block of producer ids that a broker has received.
+
+    next_producer_id: first id of the next block
+    """
 
     broker_id: Int32
     broker_epoch: Int64
@@ -331,7 +346,10 @@ class RemoveDelegationTokenRecord(Record):
 
 @_record(11)
 class UserScramCredentialRecord(Record):
-    """mechanism: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
+    """A SCRAM credential of a user.
+
+    mechanism: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512
+    """
 
     name: str
     mechanism: Int8

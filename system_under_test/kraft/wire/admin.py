@@ -198,7 +198,7 @@ def alter_replica_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -
 
 
 def _error_of(image: Image, broker: int, topic: str, partition: int) -> ErrorCode:
-    """Return the reason why this broker has no log of the partition; none if it has one."""
+    """Return the reason why this broker has no log of the partition; ErrorCode.none if it has a log."""
     known = image.topics.get(topic)
     if known is None or partition not in known.partitions:
         return ErrorCode.unknown_topic_or_partition

@@ -39,7 +39,7 @@ Given = Mapping[str, Any]
 
 
 def list_config_resources(found: Sequence[tuple[int, str]] | None) -> Given:
-    """Return the fields of ListConfigResources.
+    """Return the fields of a ListConfigResources response.
 
     found: (type, name) of each resource; None if a requested type is not supported here.  As in Kafka, the error is
         then UNSUPPORTED_VERSION (KIP-1142).
@@ -85,7 +85,7 @@ def _controller_for_clients(quorum: QuorumService, brokers: Sequence[BrokerAddre
 
 
 def metadata(quorum: QuorumService, image: Image, body: Any) -> Given:
-    """Return the fields of Metadata.
+    """Return the fields of a Metadata response.
 
     body: the request; without topics, it requests every topic
     """

@@ -32,8 +32,9 @@ from system_under_test.kraft.wire.versions import INCREMENTAL_ALTER_CONFIGS
 TOPIC_ID = UUID(int=1)
 
 _FETCH = struct.Struct(">iiibiiB16sBiiqiqi")
-"""max wait, min bytes, max bytes, isolation, session, its epoch, topics + 1, topic, partitions + 1; then the partition:
-its number, leader epoch, fetch offset, last fetched epoch, log start offset, max bytes."""
+"""Max wait, min bytes, max bytes, isolation, session, session epoch, topics + 1, topic, partitions + 1.  Then, of the
+partition: number, leader epoch, fetch offset, last fetched epoch, log start offset, max bytes.
+"""
 _DIRECTORY_TAG = b"\x00\x10"
 _MARK = struct.Struct(">BBq")
 _REPLICA = struct.Struct(">BBiqB")
@@ -43,10 +44,13 @@ _CLUSTER_ID_MAX = 126
 """Maximum bytes of a cluster id whose compact length takes one byte."""
 
 _FETCHED = struct.Struct(">ihiB16sBihqqqBi")
-"""throttle time, error, session, topics + 1, topic, partitions + 1; then the partition: its number, error, high
-watermark, last stable offset, log start offset, aborted transactions + 1, preferred read replica."""
+"""Throttle time, error, session, topics + 1, topic, partitions + 1.  Then, of the partition: number, error, high
+watermark, last stable offset, log start offset, aborted transactions + 1, preferred read replica.
+"""
 _LEADER = struct.Struct(">BBBiiBBB")
-"""tags, tag of the current leader, its size, leader, epoch, its tags; tags of the topic, and of the response."""
+"""Number of tags; tag of the current leader, with its size, the leader, its epoch and its own tags; tags of the topic;
+tags of the response.
+"""
 _LEADER_TAG, _LEADER_BYTES = 1, 9
 
 

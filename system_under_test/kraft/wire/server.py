@@ -68,7 +68,9 @@ class WireCall:
 
 
 Handler = Callable[[WireCall], Awaitable[frames.Entity | None]]
-"""Answers a request with kio's response entity of the same API and version; None closes the connection unanswered."""
+"""Function that answers a request with kio's response entity of the same API and version.  None closes the connection
+without an answer.
+"""
 
 Reply = Callable[[Callable[[], bytes]], None]
 """Function that answers a request, once.  Its argument returns the frame of the answer."""
