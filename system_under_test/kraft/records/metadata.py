@@ -470,7 +470,7 @@ def decode(value: bytes) -> Record | UnknownRecord:
 
 
 def canonical(value: bytes) -> bytes:
-    """Return the same record in the lowest version that can hold it.  Bytes that are no record are returned unchanged."""
+    """Return the same record in the lowest version that can hold it.  Other bytes are returned unchanged."""
     try:
         return encode(decode(value))
     except CorruptRecord:

@@ -406,7 +406,7 @@ class StructCodec:
         return max((each.since for each in self._later if getattr(value, each.name) != each.default), default=0)
 
     def reader(self, version: int) -> Reader:
-        """Return the reader of a version (see `WireType`).  Raises Malformed for a version outside 0 to `version_max`."""
+        """Return the reader of a version (see `WireType`).  Raises Malformed for an unknown version."""
         return (self._by_version.get(version) or self._compile(version)).read
 
     def read(self, data: bytes, at: int, version: int) -> tuple[Any, int]:
