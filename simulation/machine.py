@@ -35,7 +35,6 @@ class ProcessEnd:
 
     time_s: time on the loop's clock
     status: exit status, or minus the number of the signal
-    ordered: True if the end was requested by a signal
     """
 
     pid: int
@@ -128,10 +127,7 @@ class Machine:
             self._bury(self.process, KILLED, ordered=True)
 
     def kill_at_change(self, number: int) -> None:
-        """Kill the server just before a change of its disk takes effect.
-
-        number: 1 for the next change, 2 for the one after it; 0 to cancel
-        """
+        """Kill the server just before the number-th change of its disk from now takes effect; 0 cancels this."""
         self._dies_in = number
 
     def lose_power(self, kind: Kind, random: Random) -> None:

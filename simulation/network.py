@@ -28,7 +28,7 @@ Link = tuple[str, str]
 _OWN = (None, "", "0.0.0.0", "::", "localhost", "127.0.0.1", "::1")
 """Addresses that mean the process's own host."""
 SYN_AGAIN_S = 1.0
-"""Seconds until the kernel first resends a lost SYN.  Each later interval is twice as long: 1, 2, 4 ... s."""
+"""Seconds until the kernel first resends a lost SYN; later intervals are 2, 4 ... s."""
 PIECE = "piece"
 """Kind of data that arrives in a stream, for `Process.costs`."""
 LOST_AGAIN_S, LOST_AGAIN_S_MAX = 0.2, 5.0

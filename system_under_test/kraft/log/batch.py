@@ -123,9 +123,7 @@ def encode(batch: Batch, timestamp_ms: int, *, checked: bool = True) -> bytes:
 
 
 def encode_values(base_offset: int, epoch: int, values: Sequence[bytes], timestamp_ms: int) -> bytes:
-    """Return the bytes of a data batch, whose records have no keys and no headers.  Raises ValueError if there are no
-    values.
-    """
+    """Return a data batch, whose records have no keys and no headers.  Raises ValueError without values."""
     if not values:
         raise ValueError("a batch holds at least one record")
     records = b"".join([_record(delta, b"\x01", value) for delta, value in enumerate(values)])
@@ -133,7 +131,7 @@ def encode_values(base_offset: int, epoch: int, values: Sequence[bytes], timesta
 
 
 def encode_control(base_offset: int, epoch: int, type_number: int, value: bytes, timestamp_ms: int) -> bytes:
-    """Return the bytes of a control batch with one record of this type."""
+    """Return a control batch with one record of this type."""
     key = _CONTROL_KEY.pack(0, type_number)
     record = _record(0, _zigzag(len(key)) + key, value)
     return _batch(base_offset, epoch, _CONTROL, 1, record, timestamp_ms)
@@ -410,7 +408,7 @@ def encode_voters(voters: VoterSet) -> bytes:
 
 
 def decode_voters(value: bytes) -> VoterSet:
-    """Return the set of voters in the value of a Voters record.  Raises Malformed."""
+    """Return the voters in a Voters record.  Raises Malformed."""
     try:
         record, _ = _VOTERS_CODEC.read(value, 0, 0)
         return voter_set(

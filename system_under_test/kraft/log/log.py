@@ -5,7 +5,7 @@ The consensus core reads the log as a `LogView`, and changes it by effects.  Thr
 
     start_offset  <=  flushed_offset     <=  end_offset
     first offset      durable below it:      end of the appended batches: readable at once,
-                      a power loss leaves    followers may fetch them, and a crash may lose
+                      a power loss leaves    followers may fetch them, a crash may lose
                       these batches          them
 
 Flushing.  Appended batches stay in memory until a flush writes them, all in one write, and fsyncs them.  `begin_flush`
@@ -84,8 +84,8 @@ class LogRefused(ValueError):
 class LogRecovery:
     """Result of the recovery at start.
 
-    torn_bytes: number of bytes that were truncated from the end
-    torn_because: the violated rule, if bytes were truncated
+    torn_bytes: bytes truncated from the end
+    torn_because: the violated rule
     """
 
     batches: int
@@ -94,7 +94,7 @@ class LogRecovery:
 
 
 class Log:
-    """The log of one node.  `open_log` creates it.
+    """The log of one node (`open_log`).
 
     start: see `LogView`
 
@@ -237,7 +237,7 @@ class Log:
             self._note_flushed(self.end_offset)
 
     def begin_flush(self, done: Callable[[int, Exception | None], None]) -> None:
-        """Begin to make all appended batches durable, concurrently with the loop.  At most one flush is in progress.
+        """Begin to make all appended batches durable, concurrently with the loop, one flush at a time.
 
         done: called on the loop afterwards, with the log end offset when the flush began, and the error or None
 
@@ -290,10 +290,9 @@ class Log:
         self, retention_bytes: int, oldest_ms: int, next_start: Callable[[Sequence[SnapshotId]], NewStart | None]
     ) -> None:
         """Raise the start, one snapshot at a time, while the log and its snapshots are larger than `retention_bytes`,
-        or while the oldest snapshot contains no record younger than `oldest_ms`.
+        or while the oldest snapshot has no record younger than `oldest_ms`.
 
-        next_start: returns the next possible start of the log for the ids of all snapshots
-            (`raft.decisions.next_log_start`)
+        next_start: ids of all snapshots -> next possible start of the log (`raft.decisions.next_log_start`)
         """
         while (start := next_start(self.snapshots.ids)) is not None and start.offset > self._cut_to:
             size_bytes = self.size_bytes + sum(map(self.snapshots.size_bytes, self.snapshots.ids))
@@ -351,7 +350,7 @@ class Log:
         self._recovery_point.close()
 
     def _batch(self, number: int) -> Batch:
-        """Return a batch, from memory or from the disk.  Raises DamagedLog."""
+        """Return a batch, cached or read from the disk.  Raises DamagedLog."""
         table, cached = self._batches, self._batches.newest.get(number)
         base, epoch, count = table.bases[number], table.epochs[number], table.ends[number] - table.bases[number]
         if cached is not None:

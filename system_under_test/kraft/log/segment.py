@@ -126,8 +126,8 @@ class Segment:
         self._log.fsync()
 
     def begin_flush(self, done: Callable[[Exception | None], None]) -> None:
-        """Flush like `flush`, but run the fsync concurrently with the loop.  At most one fsync is in progress; the next
-        flush writes the batches that are appended meanwhile.
+        """Flush, but run the fsync concurrently with the loop, one at a time.  The next flush writes the batches that
+        are appended meanwhile.
 
         done: called on the loop after the fsync, with its error or None
         """

@@ -85,7 +85,7 @@ def kafka_uuid(value: UUID) -> str:
 
 
 def parse_uuid(text: str) -> UUID:
-    """Return the UUID that Kafka writes as `text`.  Raises ValueError."""
+    """Parse the text of `kafka_uuid`.  Raises ValueError."""
     return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
 
 
@@ -119,7 +119,7 @@ def read_properties(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties
 
 
 def parse_properties(data: bytes) -> MetaProperties:
-    """Return the properties in the content of the file.  Raises WrongDirectory."""
+    """Parse the file.  Raises WrongDirectory."""
     try:
         lines = (line.strip() for line in data.decode().splitlines())
         fields = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
@@ -156,8 +156,7 @@ class QuorumStateFile:
     def load(self) -> QuorumState:
         """Return the last stored state; epoch 0 and no vote if there is none.
 
-        Raises UnreadableQuorumState if the file is invalid, or if it is of version 0 and names a leader or a vote that
-        is none of the configured voters.
+        Raises UnreadableQuorumState, also if a file of version 0 names a leader or a vote that is no configured voter.
         """
         data = read(self._disk, self._path)
         if data is None:
@@ -196,7 +195,7 @@ def encode_state(state: QuorumState, cluster_id: str, voters: Sequence[int] | No
 
 
 def decode_state(data: bytes) -> QuorumState:
-    """Return the state in the content of the file.  Raises UnreadableQuorumState."""
+    """Parse the file.  Raises UnreadableQuorumState."""
     return _read_state(data)[0]
 
 
@@ -276,7 +275,7 @@ class RecoveryPoint:
 
 
 def read_recovery_point(content: bytes) -> int:
-    """Return the offset in the content of the file; -1 if the content is invalid."""
+    """Return the offset in the file; -1 if the file is invalid."""
     if len(content) < _POINT.size:
         return -1
     offset, crc = _POINT.unpack(content)

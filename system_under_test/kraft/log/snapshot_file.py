@@ -84,9 +84,7 @@ class Content:
 
     @property
     def state_hash(self) -> int:
-        """Return the hash of the state (see `SnapshotWriter`).  Records are hashed in canonical form, because Kafka
-        writes some records in a later version than necessary.
-        """
+        """Return the hash of the state (see `SnapshotWriter`), in which every record has its canonical form."""
         return reduce(xor, (value_hash(canonical(value)) for value in self.values), 0)
 
 
@@ -245,7 +243,7 @@ def snapshots_in(disk: Disk, folder: str) -> list[SnapshotId]:
 
 
 class Snapshots:
-    """The snapshots in the folder of a log.  All methods may raise OSError.
+    """The snapshots of a log.  All methods may raise OSError.
 
     ids: the complete snapshots, oldest first
     """

@@ -68,7 +68,7 @@ UNKNOWN_PEER_S = 0.1
 
 
 class CannotStart(RuntimeError):
-    """Raised if a node cannot start.  The message is one sentence: the obstacle, and the remedy."""
+    """Raised if a node cannot start.  The message names the obstacle and the remedy."""
 
 
 class KraftNode:
@@ -149,7 +149,7 @@ def assemble(
 
 
 def _broker_role(config: Config, ports: Ports, quorum: QuorumNode, api: Api) -> BrokerRole | None:
-    """Return the node as a broker, or None if it is no broker.  Raises CannotStart if the disk fails."""
+    """Return the node as a broker, or None.  Raises CannotStart if the disk fails."""
     if config.brokers is None or BROKER not in config.brokers.roles:
         return None
     incarnation = UUID(int=ports.random(f"incarnation/{quorum.incarnation}").getrandbits(128), version=4)
@@ -279,7 +279,7 @@ class ChannelTransport:
         )
 
     async def request(self, peer: int, request: RaftRequest) -> RaftResponse | None:
-        """Return the response of the peer, or None.  Also returns None if the peer's address is unknown."""
+        """Return the peer's response.  Also returns None if the peer's address is unknown."""
         channel = self._channels.get(peer)
         if channel is None:
             await asyncio.sleep(UNKNOWN_PEER_S)  # otherwise the core would retry at once
@@ -296,7 +296,7 @@ class ChannelTransport:
 
 
 def taking_raft_requests(node: QuorumNode) -> TakeAtOnce:
-    """Return a function that passes the RPCs of the consensus core to the node.  All other requests go to the API."""
+    """Return a function that passes the consensus core its own RPCs.  All others go to the API."""
 
     def take(connection: int, header: RequestHeader, frame: bytes, at: int, reply: Reply) -> bool:
         if header.api_key not in translate.RAFT_APIS:
@@ -337,7 +337,7 @@ def new_uuids(ports: Ports, incarnation: int) -> Callable[[], UUID]:
 
 
 EVERY_S = 2.0
-"""Seconds between two checks of this node's entry among the voters: the fetch timeout, as in Kafka."""
+"""Seconds between two checks of the own entry: the fetch timeout, as in Kafka."""
 PATIENCE_S = 5.0
 
 Send = Callable[[Entity, float], Awaitable[Entity]]
@@ -348,7 +348,7 @@ answer.
 
 def joining(me: VoterEntry, role: str, voters: VoterSet) -> AddVoter | RemoveVoter | None:
     """Return the change that makes this replica a voter, or the removal of its former entry, which must come first.
-    Return None if no change is possible or needed now.
+    None: no change now.
 
     voters: the voters that the replica's log names last
     """
@@ -374,8 +374,8 @@ class OwnVoter:
     """Reports and registers this node, and makes it a voter.
 
     at: address at which the other voters reach this node
-    joins: True if this node makes itself a voter when it is no voter
-    incarnation: id under which this node registers as a controller, new at each start; None for no registration
+    joins: True if this node may make itself a voter
+    incarnation: id of its registration as a controller, new at each start; None for no registration
     """
 
     def __init__(

@@ -80,12 +80,12 @@ LEAVE_WITHIN_S = 10.0
 
 
 class Lifecycle:
-    """The lifecycle of one incarnation.  At most one request is in flight: `ask` returns the next request, then an
-    answer arrives.
+    """The lifecycle of one incarnation.  At most one request is in flight: `ask` returns the next, then an answer
+    arrives.
 
     epoch: broker epoch; UNKNOWN_EPOCH until the broker is registered
     left_cleanly: True once the controller has told the broker to stop
-    heartbeat_interval_s: Kafka's broker.heartbeat.interval.ms, in seconds
+    heartbeat_interval_s: Kafka's broker.heartbeat.interval.ms
     """
 
     def __init__(self, now_s: float, previous_epoch: int, heartbeat_interval_s: float) -> None:
@@ -205,7 +205,7 @@ class Proposal:
 
 
 class InSyncKeeper:
-    """Keeps track of the in-sync replicas of the partitions that one broker leads.
+    """The in-sync replicas of the partitions that one broker leads.
 
     me: id of this broker
     lag_s: seconds of silence after which a member is removed (replica.lag.time.max.ms)

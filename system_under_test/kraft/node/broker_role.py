@@ -53,10 +53,10 @@ Raises NotQueued, TimeoutError or OSError if there is no answer.
 
 
 class BrokerRole:
-    """A node in its role as a broker.
+    """A node as a broker.
 
-    address: host and port at which clients reach this broker
-    incarnation: id of this start of the process
+    address: host and port for clients of this broker
+    incarnation: new at each start of the process
     """
 
     def __init__(

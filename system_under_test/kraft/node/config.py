@@ -62,7 +62,7 @@ SNAPSHOT_CONFIGS = {
 
 
 class BadConfig(ValueError):
-    """Raised for an invalid configuration.  The message is one sentence: the file and the error."""
+    """Raised for an invalid configuration.  The message names the file and the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,16 @@ class Peer:
 class Brokers:
     """The configuration of a cluster whose brokers register.  It is the same on all nodes, except for roles and rack.
 
-    roles: roles of this node (`process.roles`): controller, broker or both.  A broker that is no controller observes
-        the metadata log, and its file names only the voters as peers.
+    roles: `process.roles` of this node: controller, broker or both.  A broker that is no controller observes the
+        metadata log, and its file names only the voters as peers.
     heartbeat_interval_s: Kafka's broker.heartbeat.interval.ms, in seconds
     session_timeout_s: broker.session.timeout.ms
     lag_s: replica.lag.time.max.ms
     no_op_interval_s: metadata.max.idle.interval.ms
     balance_interval_s: leader.imbalance.check.interval.seconds
     probe_interval_s: seconds between two probes of a leader to its replicas
-    move_interval_s: for tests, mean seconds after which each broker moves the replicas of a partition that it leads, or
-        requests the election of the preferred replica; None for never
+    move_interval_s: for tests, mean seconds between two moves of a partition, or elections of its preferred replica, by
+        each leader
     features: feature levels that the first controller writes into an empty log
     """
 
@@ -111,15 +111,15 @@ class Config:
     peers: every voter, including this node if it is one, by id
     seed: seed of timeouts and topic ids
     bug: a planted bug, or None
-    directories: voter -> directory id of its disk.  A voter that is not named here may have any disk.
-    segment_bytes: size beyond which a segment of the log does not grow; a new segment follows it
+    directories: voter -> directory id of its disk.  A voter without an entry may have any disk.
+    segment_bytes: maximum size of a segment of the log
     cached_bytes: bytes of the newest batches that stay in memory
     brokers: None if every voter is a broker by configuration
     snapshots: when to take snapshots, and how much of the log to keep
-    observer: True if this node follows the log and is no voter; then `peers` in its file names only the voters
-    dynamic: True if the voters can change (`kraft.version` 1).  Then `peers` are the first voters, as in the bootstrap
-        snapshot that Kafka's format command writes, and later the nodes at which a leader may be found.
-    auto_join: True if this node makes itself a voter when it is no voter (`controller.quorum.auto.join.enable`)
+    observer: True if this node follows the log and is no voter; `peers` in its file names only the voters
+    dynamic: True if the voters can change (`kraft.version` 1).  Then `peers` are the first voters, as in Kafka's
+        bootstrap snapshot, and later the nodes at which a leader may be found.
+    auto_join: True if this node makes itself a voter (`controller.quorum.auto.join.enable`)
     """
 
     name: str
@@ -216,8 +216,8 @@ def parse(fields: dict[str, Any]) -> Config:
 
 
 def _brokers(fields: Mapping[str, Any]) -> Brokers | None:
-    """Return the configuration of brokers; None without `process.roles`.  Raises ValueError for impossible roles,
-    TypeError for an unknown setting.
+    """Return the configuration of brokers, or None.  Raises ValueError for impossible roles, TypeError for an unknown
+    setting.
     """
     if "process.roles" not in fields:
         return None
@@ -228,7 +228,7 @@ def _brokers(fields: Mapping[str, Any]) -> Brokers | None:
 
 
 def _id_of(peers: Iterable[Peer], name: str) -> int:
-    """Return the id of the peer with this name.  Raises ValueError if there is none."""
+    """Return the id of a peer.  Raises ValueError for an unknown name."""
     found = next((peer.id for peer in peers if peer.name == name), None)
     if found is None:
         raise ValueError(f"a directory is named for {name!r}, which is no peer")
@@ -271,11 +271,11 @@ def format_directory(
 
 
 def format_disk(disk: Disk, properties: MetaProperties) -> None:
-    """Write the files of an empty disk: an empty log first, and meta.properties last, so that an interrupted format
-    does not count.
+    """Write the files of an empty disk: an empty log, and meta.properties last, so that an interrupted format does not
+    count.
 
-    The log must exist before the first start, because the disk may be copied before that.  A reader of the copy would
-    take a folder without a log for a folder that has lost its log.
+    The log must exist before the first start.  The disk may be copied before that, and a folder without a log would
+    look like one that has lost its log.
     """
     disk.make_dir(FOLDER)
     Segment.create(disk, FOLDER, 0).close()

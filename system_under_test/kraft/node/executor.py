@@ -257,8 +257,7 @@ class Executor:
     def _report_snapshot(self, end_offset: int, state_hash: int, peer: str | None = None) -> None:
         """Write the trace row of a snapshot.
 
-        peer: name of the sender; this node's own name for a snapshot found at the start; None for a snapshot taken by
-            this node
+        peer: name of the sender; the own name for a snapshot found at the start
         """
         self._trace.row("snapshot", self._epoch, offset=end_offset, hash=state_hash, peer=peer)
 
@@ -356,7 +355,7 @@ class Executor:
 
     def _apply_committed(self) -> None:
         """Apply a slice of the committed records, and answer the requests that wait for it.  The next slice follows in
-        a later turn of the loop.
+        a later turn.
         """
         machine, replay = self._machine, self._replay
         went_on = replay.goes_on

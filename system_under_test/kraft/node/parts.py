@@ -74,7 +74,7 @@ class VotersInLog:
         self._configured = configured
 
     def load(self) -> VoterHistory:
-        """Return the sets of voters that the snapshot and the log name.  Raises CorruptSnapshot and DamagedLog."""
+        """Return all sets of voters.  Raises CorruptSnapshot and DamagedLog."""
         history = VoterHistory(self._configured)
         if self._log.start_offset:
             at_start = self._log.snapshots.voters(self._log.start)
@@ -98,9 +98,9 @@ T = TypeVar("T")
 class Awaited(Generic[T]):
     """Answers of the core for which coroutines wait.
 
-    tokens: source of new tokens, shared by all requests to the core
+    tokens: source of new tokens, shared with all requests to the core
 
-    An answer that is no longer awaited, because it came twice or its coroutine was cancelled, is ignored.
+    An answer that is no longer awaited is ignored: it came twice, or its coroutine was cancelled.
     """
 
     def __init__(self, tokens: Iterator[int]) -> None:
@@ -135,8 +135,7 @@ class Awaited(Generic[T]):
 class DeadlineTimer:
     """A timer that calls `ring` at the earliest time that was set.
 
-    An earlier time stays set even if it is no longer needed: `ring` then finds nothing to do, which is cheaper than
-    moving the timer.
+    An earlier time stays set, because a call of `ring` with nothing to do is cheaper than moving the timer.
     """
 
     def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:

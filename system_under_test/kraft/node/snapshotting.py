@@ -34,12 +34,12 @@ CLEAN_EVERY_S = 1.0
 
 
 class Snapshotting:
-    """Takes the snapshots of a node, and deletes the log before them.
+    """Takes snapshots, and deletes the log before them.
 
     report: called with (end offset, hash of the written state)
     guarded: runs a step, and ends the node if the step raises
-    high_watermark: returns the node's high watermark; None if it is unknown
-    voters_before: returns the voters that the log below an offset names last; None if it names none
+    high_watermark: returns the node's high watermark, or None
+    voters_before: log offset -> voters that the log below it names last, or None
     """
 
     def __init__(
@@ -159,13 +159,13 @@ SLICE_RECORDS = 500
 SPARSE_RECORDS = 5_000
 """Number of records beyond which a replay reports only some states: one every REPORT_RECORDS, and the last."""
 REPORT_RECORDS = 20_000
-"""Number of records between two reports of a long replay.  A report hashes every entry that changed since the last
-report, which costs more than replaying the records.
+"""Number of records between two reports of a long replay.  A report hashes every changed entry, which costs more than
+replaying the records.
 """
 
 
 class Replay:
-    """Applies committed records, and keeps the reads that wait for them.
+    """Applies committed records.
 
     report: called with (applied offset, state hash)
     say: called with a line for the node's operator

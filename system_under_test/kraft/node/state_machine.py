@@ -49,8 +49,8 @@ T = TypeVar("T")
 
 WRITE_MAX_RECORDS = 10_000
 WRITE_MAX_BYTES = 4 << 20
-"""Maximum bytes of the records of one write.  They form one batch, which is never split and must fit into a frame with
-room to spare; otherwise no follower could fetch it.
+"""Maximum bytes of the records of one write.  Their batch is never split, and must fit into a frame with room to spare;
+otherwise no follower could fetch it.
 """
 
 _DECIDE_WHO_SERVES = frozenset({FeatureLevelRecord, EndTransactionRecord})
@@ -77,8 +77,8 @@ class Write:
 class StateMachine:
     """The committed and the speculative image, and the writes in progress.
 
-    applied_offset: all records below it have been replayed into the committed image
-    not_served: reason why no request may be answered from the committed image; None if requests may be answered
+    applied_offset: all records below it are in the committed image
+    not_served: reason why no request may be answered from the committed image, or None
     bugs: planted bugs
     node: id of this node
     """

@@ -10,12 +10,11 @@ set and the new one.  Three rules guarantee this:
 A replica joins only after it has caught up: it fetches as an observer until it reaches the leader's log end.
 Otherwise, if the new majority needed this replica, nothing could commit until it had fetched the missing entries.
 
-A leader that removes itself leads until a majority of the other voters has committed the removal.  Meanwhile it does
-not count its own log.  Then it resigns.
+A leader that removes itself leads on, without counting its own log, until a majority of the others has committed the
+removal.  Then it resigns.
 
-A replica whose log contains its own removal may not know that the removal is committed.  In that case its log may hold
-entries that the others lack.  So the replica still campaigns if it hears of no leader
-(`voter_memory.Voter.may_be_needed`).
+A replica that does not know whether its own removal is committed may hold entries that the others lack.  So it still
+campaigns if it hears of no leader (`voter_memory.Voter.may_be_needed`).
 
 Upgrade.  While `kraft.version` is 0, the log names no voters, and the voters of the configuration are in force.  Each
 voter reports its directory, endpoints and versions to every new leader, which keeps the reports in memory.  Once all

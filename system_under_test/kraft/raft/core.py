@@ -43,15 +43,15 @@ class Core(Voter):
     """
 
     def start(self, now: float) -> list[CoreEffect]:
-        """Start the core.  This is the first call, and it happens once."""
+        """Start the core.  This must be the first call."""
         return self._step(now, partial(_start, self, now))
 
     def tick(self, now: float) -> list[CoreEffect]:
         return self._step(now, partial(_tick, self, now))
 
     def on_request(self, now: float, token: int, connection: int, request: messages.RaftRequest) -> list[CoreEffect]:
-        """Handle a request.  The answer is an effect Reply with the same token.  A Fetch that waits for records is
-        answered by a later call, any other request by this call.
+        """Handle a request.  The answer is a Reply with this token, from this call or, for a Fetch that waits for
+        records, from a later one.
         """
         return self._step(now, partial(_on_request, self, now, token, connection, request))
 
@@ -88,8 +88,8 @@ class Core(Voter):
         return self._step(now, partial(leadership.read, self, token))
 
     def change_voters(self, now: float, token: int, change: VoterChange) -> list[CoreEffect]:
-        """Request a change of the voters.  VotersChangeDone follows: in this call if the change is refused, otherwise
-        once the change is committed or this voter ceases to lead.
+        """Request a change of the voters.  VotersChangeDone follows: at once if the change is refused, otherwise once
+        it is committed or this voter ceases to lead.
         """
         return self._step(now, partial(changes.change_voters, self, now, token, change))
 
@@ -271,9 +271,7 @@ def _on_response(
 
 
 def _lacks_pre_vote(request: messages.RaftRequest, response: messages.RaftResponse) -> bool:
-    """Return whether the peer does not support pre-votes.  The candidate then skips the pre-vote (KIP-996,
-    compatibility).
-    """
+    """Return whether the peer does not support pre-votes, so that the candidate skips them (KIP-996, compatibility)."""
     return (
         isinstance(request, messages.VoteRequest)
         and request.pre_vote
@@ -334,7 +332,7 @@ def _send_wanted(voter: Voter, now: float) -> float:
 
 
 def _peers_to_ask(voter: Voter, kind: type[messages.RaftRequest] | None) -> Iterable[int]:
-    """Return the peers to which this voter sends requests in its state.  Leaders are handled elsewhere."""
+    """Return the peers to which this voter, if it is no leader, sends requests."""
     match voter.state:
         case states.Follower(leader_id=leader_id):
             return (leader_id,) if kind is not messages.FetchRequest or _may_fetch(voter) else ()
@@ -351,7 +349,7 @@ def _may_fetch(voter: Voter) -> bool:
 
 
 def _kind(voter: Voter) -> type[messages.RaftRequest] | None:
-    """Return the kind of request that this voter sends to its peers in its state.  Leaders are handled elsewhere."""
+    """Return the kind of request that this voter, if it is no leader, sends to its peers."""
     if isinstance(voter.state, states.Follower) and voter.state.download is not None:
         return messages.FetchSnapshotRequest
     return _KIND[voter.role]

@@ -132,7 +132,6 @@ def id_of_new_disk(drawn: UUID, replaced: UUID | None, bugs: Collection[str] = (
     """Return the directory id of an empty disk: a new id, because the votes and the log of the previous disk are lost
     (KIP-853).
 
-    drawn: a new random id
     replaced: the id of the previous disk, or None
     """
     return replaced if WIPED_DISK_KEEPS_ID in bugs and replaced is not None else drawn
@@ -219,10 +218,10 @@ def takes_voters_back(bugs: Collection[str] = ()) -> bool:
 def may_change_voters(mark: int | None, bugs: Collection[str] = ()) -> bool:
     """Return whether a leader may change the voters: only after a record of its epoch is committed.
 
-    mark: the leader's high watermark; None before a record of its epoch is committed
+    mark: the leader's high watermark; None before that
 
-    An earlier leader may have appended another change of the same voters.  Without this rule the two changes could be
-    committed by majorities that do not overlap (Ongaro's erratum of 2015).
+    An earlier leader may have appended another change of the same voters.  Both changes could be committed, by
+    majorities that do not overlap (Ongaro's erratum of 2015).
     """
     return mark is not None or CHANGE_BEFORE_EPOCH_COMMITS in bugs
 
@@ -258,10 +257,9 @@ def counts_for_commit(*, is_voter: bool, bugs: Collection[str] = ()) -> bool:
 def divergence(
     log: messages.LogView, request: messages.FetchRequest, bugs: Collection[str] = ()
 ) -> messages.EpochEnd | None:
-    """Return the point at which the follower's log diverges from ours, or None if the follower's log is a prefix of
-    ours.
+    """Return the point at which the follower's log diverges from ours, or None if it is a prefix of ours.
 
-    The epoch and the offset of its end identify a log, because a leader writes each offset of its epoch only once (log
+    Epoch and offset of its end identify a log, because a leader writes each offset of its epoch only once (log
     matching).  So the follower's log is a prefix of ours if and only if our log contains the follower's last epoch, and
     this epoch ends in our log at or after the follower's log end.
     """
@@ -332,8 +330,6 @@ def may_answer_by_lease(lease_end_ms: int, wall_ms: int, bugs: Collection[str] =
     """Return whether a leader may answer a read without confirmation because its lease has not expired.
 
     It never may, because a lease depends on clocks, and a wall clock can even be set.
-
-    lease_end_ms: time on the wall clock before which no other voter can be elected
     """
     return keeps_lease(bugs) and wall_ms < lease_end_ms
 

@@ -104,10 +104,7 @@ class Reply(CoreEffect):
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged(CoreEffect):
-    """The voter has entered another state, possibly in another epoch.
-
-    role: a value of `states.Role`
-    """
+    """role: a value of `states.Role`"""
 
     role: str
     epoch: int

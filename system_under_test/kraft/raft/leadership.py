@@ -146,9 +146,7 @@ def heard_of_resignation(voter: Voter, epoch: int, peer: int) -> None:
 
 
 FETCH_MAX_BYTES = 1 << 20
-"""Maximum bytes of batches in a Fetch response, even if the request allows more, because the response must fit into a
-frame.  A single batch may be larger.
-"""
+"""Maximum bytes of batches in a Fetch response, which must fit into a frame.  A single batch may be larger."""
 
 
 def commit(voter: Voter, leader: Leader) -> None:
@@ -243,8 +241,7 @@ def answer_parked(voter: Voter, now: float, leader: Leader) -> None:
 def release(voter: Voter, leader: Leader, parked: Parked) -> None:
     """Answer a parked Fetch with the available batches, possibly none.
 
-    While the Fetch waited, the log may have been shortened.  Then the answer names the snapshot before the log's new
-    start.
+    The answer names a snapshot instead if the log was shortened while the Fetch waited.
     """
     leader.parked.remove(parked)
     request = parked.request

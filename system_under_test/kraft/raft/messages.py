@@ -248,8 +248,8 @@ class LogView(Protocol):
         ...
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        """Return the largest epoch <= `epoch` in the log and the offset after the last batch of that epoch.  If the log
-        contains no such epoch, return the epoch and the end of the snapshot after which the log begins.
+        """Return the largest epoch <= `epoch` in the log and the offset after its last batch.  If there is none, return
+        the epoch and the end of the snapshot after which the log begins.
         """
         ...
 
@@ -281,9 +281,8 @@ class Timing:
 class Identity:
     """Identity of a replica, and the voters until its log names voters (`raft/voters.py`).
 
-    observer: True if the replica is no voter.  It replicates the log, never votes, is never elected, and does not count
-        for commits.
-    directories: voter -> directory id of its disk, for voters whose directory the configuration names
+    observer: True if the replica is no voter: it replicates the log, never votes, and does not count for commits
+    directories: voter -> directory id of its disk, where configured
     dynamic: True if the first leader writes these voters into the log, so that they can change (`kraft.version` 1)
     snapshot_part_max_bytes: maximum bytes of a snapshot in one response
     """

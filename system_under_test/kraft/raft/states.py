@@ -372,7 +372,7 @@ class Reads:
         return proved
 
     def copy(self) -> Reads:
-        """Return an independent copy of the same reads."""
+        """Return an independent copy."""
         twin = object.__new__(Reads)
         twin.__dict__.update(self.__dict__)
         twin._early, twin._noted = list(self._early), self._noted.copy()

@@ -58,7 +58,7 @@ class EpochAllowance:
         return True
 
     def copy(self) -> EpochAllowance:
-        """Return an independent copy with the same remaining allowance."""
+        """Return an independent copy."""
         twin = EpochAllowance(self._counted_at)
         twin._left = self._left
         return twin
@@ -67,8 +67,7 @@ class EpochAllowance:
 class Trusted(NamedTuple):
     """The replicas that may be voters.
 
-    may_change: True if voters can change.  Then any replica may be a voter, because this replica's log may lag
-        (KIP-853).
+    may_change: True if any replica may be a voter, because voters can change and the own log may lag (KIP-853)
     """
 
     me: messages.ReplicaKey
@@ -119,7 +118,7 @@ def is_sane(trusted: Trusted, response: messages.RaftResponse) -> bool:
 
 def _vote_error(trusted: Trusted, request: messages.VoteRequest) -> messages.Error:
     """Return the error of a vote request, or NONE.  A candidate for a binding vote has raised its epoch above all
-    epochs in its log, and no voter sends a request to itself.
+    epochs in its log.
     """
     newest_epoch = request.epoch if request.pre_vote else request.epoch - 1
     if not trusted.may_change and not trusted.voters.holds(trusted.me):

@@ -102,10 +102,7 @@ def _record(type_number: int, version_max: int = 0) -> Callable[[type[R]], type[
 
 @dataclass(frozen=True, slots=True)
 class Endpoint(Struct):
-    """An address at which a node is reached.
-
-    security_protocol: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL
-    """
+    """security_protocol: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL"""
 
     name: str
     host: str
@@ -124,10 +121,7 @@ class FeatureRange(Struct):
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntity(Struct):
-    """An entity to which a client quota applies.
-
-    name: None for the default entity of this type
-    """
+    """name: None for the default entity of this type"""
 
     type: str
     name: str | None
@@ -138,10 +132,7 @@ class QuotaEntity(Struct):
 
 @_record(0, version_max=4)
 class RegisterBrokerRecord(Record):
-    """The registration of a broker.
-
-    cordoned_dirs: directories that take no new replicas (KIP-1066); None until the broker has reported them
-    """
+    """cordoned_dirs: directories that take no new replicas (KIP-1066); None until the broker has reported them"""
 
     broker_id: Int32
     is_migrating_zk_broker: Annotated[bool, Since(2)] = False
@@ -176,9 +167,7 @@ class UnfenceBrokerRecord(Record):
 
 @_record(17, version_max=3)
 class BrokerRegistrationChangeRecord(Record):
-    """A change of a broker's registration.
-
-    fenced: -1 to unfence, 1 to fence, 0 for no change
+    """fenced: -1 to unfence, 1 to fence, 0 for no change
     in_controlled_shutdown: 1 to set it, 0 for no change
     """
 
@@ -215,9 +204,7 @@ class TopicRecord(Record):
 
 @_record(3, version_max=2)
 class PartitionRecord(Record):
-    """A new partition.
-
-    directories: one for each replica (KIP-858), or () as in version 0
+    """directories: one for each replica (KIP-858), or () as in version 0
     elr: eligible leader replicas (KIP-966)
     """
 
@@ -273,10 +260,7 @@ class ClearElrRecord(Record):
 
 @_record(4)
 class ConfigRecord(Record):
-    """An override of one config.
-
-    value: None to remove the override
-    """
+    """value: None to remove the override"""
 
     resource_type: Int8
     resource_name: str
@@ -286,10 +270,7 @@ class ConfigRecord(Record):
 
 @_record(12)
 class FeatureLevelRecord(Record):
-    """The level of a feature.
-
-    level: 0 to remove the feature
-    """
+    """level: 0 to remove the feature"""
 
     name: str
     level: Int16
@@ -305,10 +286,7 @@ class ClientQuotaRecord(Record):
 
 @_record(15)
 class ProducerIdsRecord(Record):
-    """A block of producer ids that a broker has received.
-
-    next_producer_id: first id of the next block
-    """
+    """next_producer_id: first id of the next block"""
 
     broker_id: Int32
     broker_epoch: Int64
@@ -346,10 +324,7 @@ class RemoveDelegationTokenRecord(Record):
 
 @_record(11)
 class UserScramCredentialRecord(Record):
-    """A SCRAM credential of a user.
-
-    mechanism: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512
-    """
+    """mechanism: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512"""
 
     name: str
     mechanism: Int8
@@ -410,11 +385,11 @@ def versions(cls: type[Record]) -> range:
 
 
 def encode(record: Record | UnknownRecord, version: int | None = None) -> bytes:
-    """Return the bytes of a record as they stand in the log.
+    """Return the bytes of a record in the log.
 
     version: None for the lowest version that can hold the record
 
-    Raises ValueError if the version cannot hold the record, or if a number is outside the range of its field.
+    Raises ValueError if the version cannot hold the record, or if a number is out of range.
     """
     if isinstance(record, UnknownRecord):
         return record.value
@@ -480,9 +455,7 @@ def canonical(value: bytes) -> bytes:
 _PREFIX_BYTES = 3
 """Number of bytes of frame version, type and version, if each of them takes one byte."""
 _READERS: dict[bytes, Reader] = {}
-"""Prefix of a record -> reader of its struct.  This cache saves time because a node decodes every record when it
-starts, and most records are of one type.
-"""
+"""Prefix of a record -> reader of its struct: a cache, because a start decodes every record."""
 
 
 def _prefix(value: bytes) -> tuple[int, int, int]:

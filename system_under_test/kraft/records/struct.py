@@ -61,15 +61,15 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 class WireType(NamedTuple):
     """The encoding of one type.
 
-    read: (data, at) -> (value, position after the value)
-    write: (out, value) appends the encoded value to `out`
-    size_min_bytes: minimum bytes of an encoded value; an array with more elements than fit into the remaining bytes is
-        rejected
+    read: (data, at) -> (value, position after it)
+    write: (out, value) appends the encoded value
+    size_min_bytes: minimum bytes of an encoded value; an array is rejected if its elements cannot fit into the
+        remaining bytes
     form: format character of `struct` for a number of fixed width, otherwise ""
     counted: for a value with a length prefix, an expression that decodes it from the bytes `{}`, otherwise ""
     nullable: True if the value may be null
 
-    `read` and `write` raise Malformed, struct.error, IndexError or UnicodeDecodeError for invalid bytes or values.
+    Both functions raise Malformed, struct.error, IndexError or UnicodeDecodeError for invalid input.
     """
 
     read: Reader
@@ -385,8 +385,8 @@ class StructCodec:
         self._by_version: dict[int, WireType] = {}
 
     def _compile(self, version: int) -> WireType:
-        """Compile the reader and the writer of a version at its first use: most versions are never used, and a node
-        must start fast.
+        """Compile the reader and the writer of a version at its first use: most are never used, and a node must start
+        fast.
         """
         if not 0 <= version <= self.version_max:
             raise Malformed(f"version {version} of {self._cls.__name__} is not among 0 to {self.version_max}")
@@ -410,9 +410,7 @@ class StructCodec:
         return (self._by_version.get(version) or self._compile(version)).read
 
     def read(self, data: bytes, at: int, version: int) -> tuple[Any, int]:
-        """Read a struct, and return it with the position after it.  Raises Malformed for bytes that are not the struct,
-        and for a version outside 0 to `version_max`.
-        """
+        """Return a struct and the position after it.  Raises Malformed for other bytes, and for an unknown version."""
         try:
             return self.reader(version)(data, at)
         except (struct.error, IndexError, UnicodeDecodeError) as problem:
@@ -425,8 +423,8 @@ class StructCodec:
         return bytes(out)
 
     def write(self, out: bytearray, value: Struct, version: int) -> None:
-        """Append the bytes of a struct to `out`.  Raises ValueError if the version lacks a field whose value is not its
-        default, or if a number is out of range.
+        """Append the bytes of a struct.  Raises ValueError if the version lacks a field whose value is not its default,
+        or if a number is out of range.
         """
         if version < self.version_for(value):
             raise ValueError(f"{type(value).__name__} of version {version} cannot hold all fields of {value}")

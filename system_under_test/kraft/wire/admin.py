@@ -88,11 +88,11 @@ def _decision(
     decide: Callable[[Any, DecisionContext, Image], tuple[list[Record], list[Result]]],
     results: str = "results",
 ) -> Decision:
-    """Return a decision that has one result for each element of the request.
+    """Return a decision with one result for each element of the request.
 
-    entries: name of the request's field with the elements, or a function that returns the elements
-    about: returns the fields that identify an element in its result
-    results: name of the response's field with the results
+    entries: the request's field with the elements, or a function that returns them
+    about: returns the fields that identify an element
+    results: the response's field with the results
     """
     find = attrgetter(entries) if isinstance(entries, str) else entries
     return Decision(
@@ -165,9 +165,9 @@ features.
 
 
 def describe_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -> Mapping[str, Any]:
-    """Return the log folder of a broker with the requested replicas that the broker hosts.
+    """Return the fields of the response.
 
-    body: the request; without topics, it requests every hosted replica
+    body: the request; without topics, it requests every replica that the broker hosts
     """
     wanted: dict[str, Collection[int]]
     if body.topics is None:
@@ -184,9 +184,7 @@ def describe_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -> Map
 
 
 def alter_replica_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -> Mapping[str, Any]:
-    """Report success for each replica whose requested folder is the broker's only folder, and an error for any other
-    folder.
-    """
+    """Report success for each replica that shall go to the broker's only folder, and an error for any other folder."""
     results: dict[str, list[Mapping[str, Any]]] = {}
     for wanted in body.dirs:
         for topic in wanted.topics:
@@ -198,7 +196,7 @@ def alter_replica_log_dirs(image: Image, broker: int, log_dir: str, body: Any) -
 
 
 def _error_of(image: Image, broker: int, topic: str, partition: int) -> ErrorCode:
-    """Return the reason why this broker has no log of the partition; ErrorCode.none if it has a log."""
+    """Return the reason why this broker has no log of the partition."""
     known = image.topics.get(topic)
     if known is None or partition not in known.partitions:
         return ErrorCode.unknown_topic_or_partition

@@ -80,7 +80,7 @@ CONTROLLER_APIS = frozenset({*DECISIONS, *_FOUND, versions.DESCRIBE_CONFIGS})
 """API keys of requests that only the active controller can answer."""
 
 PARTITIONS_OF_A_RESPONSE_MAX = 2000
-"""Maximum number of partitions in a response to DescribeTopicPartitions: Kafka's max.request.partition.size.limit."""
+"""Maximum number of partitions of DescribeTopicPartitions: Kafka's max.request.partition.size.limit."""
 
 T = TypeVar("T")
 
@@ -341,8 +341,8 @@ class Api:
         return answers.describe_topic_partitions(image, names, cursor, most, alive)
 
     async def _change_voters(self, call: WireCall, refusal: Refused | None) -> Any:
-        """Answer a change of the voters.  If the leader ceases to lead after it appended the change, it answers 6,
-        although the change may still commit.
+        """Answer a change of the voters.  If the leader ceases to lead afterwards, it answers 6, although the change
+        may still commit.
         """
         body, outcome = call.body, refusal
         if outcome is None and (malformed := admin.why_malformed(self._quorum.cluster_id, body)) is not None:

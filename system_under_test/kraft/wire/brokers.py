@@ -122,8 +122,7 @@ def _allocate(body: Any, cluster: DecisionContext, image: Image) -> Decided:
 def _by(name: str, results: Iterable[Result], key: str, inside: str = "partitions") -> list[dict[str, Any]]:
     """Group results by one of their fields, in the order of the request.
 
-    name: field of a group for the common value
-    inside: field of a group for its results
+    name, inside: fields of a group, for the common value and for its results
     """
     found: dict[Any, list[Result]] = {}
     for each in results:

@@ -72,7 +72,7 @@ class Codec:
 
 @cache
 def codec(api_key: int, version: int) -> Codec:
-    """Return the codec of a version.  Raises KeyError if kio does not know the API or the version."""
+    """Raises KeyError if kio does not know the API or the version."""
     try:
         request_type = load_request_schema(api_key, version)
         response_type = load_response_schema(api_key, version)
@@ -167,7 +167,7 @@ def decode_response(request_type: type[Any], frame: bytes) -> tuple[int, Entity]
 
 
 def decode(kind: type[Any], read: Callable[[bytes, int], tuple[Any, int]], frame: bytes, at: int) -> Entity:
-    """Return the entity in `frame` from `at` on.  Raises MalformedFrame."""
+    """Return an entity.  Raises MalformedFrame."""
     try:
         check(kind, frame, at)
         entity, _ = read(frame, at)

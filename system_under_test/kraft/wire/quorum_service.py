@@ -239,9 +239,7 @@ def validates_only(body: Any) -> bool:
 
 
 async def written(quorum: Submitter, decide: Callable[[Image], tuple[list[Record], T]], *, at_once: bool = False) -> T:
-    """Submit a write, and return the result that `Submitter.submit` passes to `settled`.  Raises the errors of `submit`
-    and of `settled`.
-    """
+    """Submit a write, and return the result that `settled` receives.  Raises the error that it receives."""
     done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def settled(results: T, problem: Exception | None) -> None:

@@ -252,10 +252,9 @@ class _Accepted(asyncio.Protocol):
             self._abort_unhandled()
 
     def _reply(self, encode: Callable[[], bytes]) -> None:
-        """Send the answer to the request that was taken without a task, at once, because a lone client waits for it.
+        """Send the answer to a request that was taken without a task, at once, because a lone client waits for it.
 
-        The next request begins when the loop runs again, because the caller of this function may be in the middle of
-        other work.
+        The next request begins when the loop runs again: the caller may be in the middle of other work.
         """
         assert self._transport is not None
         self._taken, self.used_at = False, self._loop.time()
@@ -296,7 +295,7 @@ class _Accepted(asyncio.Protocol):
             self._transport.close()
 
     async def _response(self, header: frames.RequestHeader, frame: bytes, at: int, *, spoken: bool) -> bytes | None:
-        """Return the frame of the response; None to close the connection.
+        """Return the frame of the response, or None.
 
         spoken: True if the version of this API is supported
         """
@@ -324,9 +323,7 @@ class _Accepted(asyncio.Protocol):
         self._transport.abort()
 
     def _watch_idleness(self) -> None:
-        """Close the connection if it has been idle for too long.  There is one timer per connection, which is set again
-        only when it fires.
-        """
+        """Close an idle connection.  There is one timer per connection, which is set again only when it fires."""
         due = self.used_at + IDLE_LIMIT_S if not self.busy else self._loop.time() + IDLE_LIMIT_S
         if due <= self._loop.time():
             self.end()

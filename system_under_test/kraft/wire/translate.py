@@ -156,7 +156,7 @@ def request_to_wire(
 ) -> Entity:
     """Return the entity of a request.
 
-    endpoint: endpoint at which the sender is reached, for BeginQuorumEpoch and EndQuorumEpoch
+    endpoint: where the sender is reached, for BeginQuorumEpoch and EndQuorumEpoch
     version: None for the newest version
     """
     api_key = _API_KEYS[type(request)]
