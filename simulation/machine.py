@@ -164,7 +164,7 @@ class Machine:
                 self._loop.occupy(process, self.fsync_s)
 
     def _beside(self, sync: Callable[[], None]) -> None:
-        """Complete a concurrent fsync after a random time, unless the machine crashes before."""
+        """Complete a concurrent fsync after a random time, unless its process ends before."""
         self._loop.call_later(self._fsync_random.uniform(*FSYNC_S) + self.fsync_s, self._sync, sync)
 
     def _sync(self, sync: Callable[[], None]) -> None:
