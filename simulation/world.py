@@ -111,7 +111,7 @@ class World:
         (`simulation.disk`).
         """
         if kind not in get_args(Kind):
-            raise ValueError(f"a power loss is one of {', '.join(get_args(Kind))}, not {kind!r}")
+            raise ValueError(f"the kind of a power loss is one of {', '.join(get_args(Kind))}, not {kind!r}")
         self._known(name).lose_power(kind, self.random)
 
     def pause(self, name: str) -> None:

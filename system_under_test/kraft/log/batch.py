@@ -153,9 +153,11 @@ def read_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
     if not HEADER_SIZE_BYTES < size <= MAX_SIZE_BYTES:
         raise CorruptBatch(f"a batch cannot have {size} bytes")
     if base < 0 or epoch < 0 or count < 1 or last_delta != count - 1:
-        raise CorruptBatch(f"base offset {base}, epoch {epoch}, {count} records, last offset delta {last_delta}")
+        raise CorruptBatch(
+            f"impossible header: base offset {base}, epoch {epoch}, {count} records, last offset delta {last_delta}"
+        )
     if attributes & _COMPRESSION:
-        raise CorruptBatch("a compressed batch; metadata batches never are")
+        raise CorruptBatch("the batch is compressed, which metadata batches never are")
     if len(data) - position < size:
         raise IncompleteBatch(f"a batch of {size} bytes, of which only {len(data) - position} are left")
     return BatchHeader(base, size, epoch, crc, bool(attributes & _CONTROL), count, newest_ms)
@@ -270,7 +272,7 @@ def _keys_and_values(raw: bytes) -> tuple[list[bytes], list[bytes]]:
     except (IndexError, Malformed):
         raise CorruptBatch(f"{count} records do not fit into {len(raw)} bytes") from None
     if at != len(raw):
-        raise CorruptBatch(f"{count} records fill {at} of {len(raw)} bytes")
+        raise CorruptBatch(f"the {count} records end after {at} of {len(raw)} bytes")
     return keys, found
 
 

@@ -428,7 +428,7 @@ class Log:
         found = next((each for each in self.snapshots.ids if each.end_offset >= first_base), None)
         if found is None:
             raise CorruptLog(
-                f"the log begins at offset {first_base}, and no snapshot ends there or behind: "
+                f"the log begins at offset {first_base}, and no snapshot ends there or later: "
                 f"everything below offset {first_base} is lost"
             )
         return found

@@ -108,7 +108,7 @@ def read_properties(disk: Disk, cluster_id: str, node_id: int) -> MetaProperties
     """Return the properties, verified to belong to this node of this cluster.  Raises WrongDirectory."""
     data = read(disk, META_PROPERTIES)
     if data is None:
-        raise WrongDirectory(f"the data directory holds no {META_PROPERTIES}; format it first (--format)")
+        raise WrongDirectory(f"the data directory contains no {META_PROPERTIES}; format it first (--format)")
     found = parse_properties(data)
     if (found.cluster_id, found.node_id) != (cluster_id, node_id):
         raise WrongDirectory(
@@ -165,7 +165,7 @@ class QuorumStateFile:
         for what, voter in (("leader", state.leader_id), ("vote", state.voted and state.voted.id)):
             if voter is not None and names_voters and self._voters is not None and voter not in self._voters:
                 raise UnreadableQuorumState(
-                    f"{QUORUM_STATE} holds the {what} {voter}, but the voters are {self._voters}"
+                    f"{QUORUM_STATE} names the {what} {voter}, but the voters are {self._voters}"
                 )
         return state
 

@@ -221,7 +221,7 @@ def read_beginning(data: bytes) -> tuple[SnapshotHeader, VoterSet | None]:
         voters = dict(records).get(VOTERS)
         return header, None if voters is None else codec.decode_voters(voters)
     except Malformed as problem:
-        raise CorruptSnapshot(f"a control record at its beginning: {problem}") from None
+        raise CorruptSnapshot(f"a control record at the beginning of the snapshot: {problem}") from None
 
 
 PART = ".part"

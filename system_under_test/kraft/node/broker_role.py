@@ -127,7 +127,9 @@ class BrokerRole:
                 await self._tell(ask)
                 continue
             if math.isinf(life.due_s):  # the broker has stopped without the controller's consent
-                self._say(f"broker {self._me} is {life.state.value} without an answer, epoch {life.epoch}")
+                self._say(
+                    f"broker {self._me} is {life.state.value}: no controller answered in time, epoch {life.epoch}"
+                )
                 return
             self._hurry.clear()
             # Use the clock that `ask` reads: another clock may fire slightly early, repeatedly.

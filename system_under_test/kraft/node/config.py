@@ -231,7 +231,7 @@ def _id_of(peers: Iterable[Peer], name: str) -> int:
     """Return the id of a peer.  Raises ValueError for an unknown name."""
     found = next((peer.id for peer in peers if peer.name == name), None)
     if found is None:
-        raise ValueError(f"a directory is named for {name!r}, which is no peer")
+        raise ValueError(f"directories contains {name!r}, which is no peer")
     return found
 
 

@@ -197,7 +197,7 @@ class Executor:
             case OSError():
                 self._refuse(f"the disk failed: {problem}")
             case DamagedLog():
-                self._refuse(f"the log on the disk is damaged: {problem}")
+                self._refuse(f"the log on the disk is corrupt: {problem}")
             case CorruptBatch() | LogRefused():
                 self._refuse(f"cannot append the fetched batches: {problem}")
             case _:

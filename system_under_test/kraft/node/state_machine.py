@@ -201,7 +201,7 @@ class StateMachine:
         if len(values) > WRITE_MAX_RECORDS or size_bytes > WRITE_MAX_BYTES:
             raise TooLarge(
                 f"The request makes {len(values)} records of {size_bytes} bytes; "
-                f"{WRITE_MAX_RECORDS} records and {WRITE_MAX_BYTES} bytes are the most for one atomic batch."
+                f"one atomic batch holds at most {WRITE_MAX_RECORDS} records and {WRITE_MAX_BYTES} bytes."
             )
         for value in values:
             self._decided[value] = self._speculative.replay(value)

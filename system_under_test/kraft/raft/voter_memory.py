@@ -56,10 +56,10 @@ class Voter:
     ) -> None:
         votes = identity.me.id in identity.voters
         if votes == identity.observer or len(set(identity.voters)) != len(identity.voters):
-            what = "an observer must be none" if identity.observer else f"voter {identity.me.id} must be one"
-            raise ValueError(f"{what} of the voters {identity.voters}, and no voter may be named twice")
+            what = "an observer must not be" if identity.observer else f"voter {identity.me.id} must be"
+            raise ValueError(f"{what} one of the voters {identity.voters}, and no id may occur twice among them")
         if unknown := identity.bugs - BUGS.keys():
-            raise ValueError(f"no such planted bug: {', '.join(sorted(unknown))}; there are {', '.join(BUGS)}")
+            raise ValueError(f"unknown planted bug: {', '.join(sorted(unknown))}; known are {', '.join(BUGS)}")
         self.identity = identity
         self.timing = identity.timing
         self.bugs = identity.bugs
@@ -257,7 +257,7 @@ class Voter:
     def truncate(self, end_offset: int) -> None:
         if end_offset < self.committed_end:
             self.halt(
-                f"epoch {self.epoch}: leader n{self.leader_id} wants the log cut to {end_offset}, "
+                f"epoch {self.epoch}: leader n{self.leader_id} requires a truncation to {end_offset}, "
                 f"below the high watermark {self.committed_end}"
             )
         start = self.log.start

@@ -144,7 +144,7 @@ def _read_uuid(data: bytes, at: int) -> tuple[UUID, int]:
 def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
     length, at = read_uvarint(data, at)
     if length == 0:
-        raise Malformed("null where bytes must stand")
+        raise Malformed("null where bytes are required")
     return _take(data, at, length - 1)
 
 
@@ -159,7 +159,7 @@ def _write_bytes(out: bytearray, value: bytes) -> None:
 def _read_text(data: bytes, at: int) -> tuple[str, int]:
     length, at = read_uvarint(data, at)
     if length == 0:
-        raise Malformed("null where a string must stand")
+        raise Malformed("null where a string is required")
     taken, at = _take(data, at, length - 1)
     return taken.decode(), at
 
@@ -185,7 +185,7 @@ def _array(wire: WireType) -> WireType:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         length, at = read_uvarint(data, at)
         if length == 0:
-            raise Malformed("null where an array must stand")
+            raise Malformed("null where an array is required")
         if (length - 1) * wire.size_min_bytes > len(data) - at:
             raise Malformed(f"{length - 1} elements are announced, but only {len(data) - at} bytes are left")
         if form:
@@ -302,7 +302,7 @@ def _struct(cls: type[Struct], wanted: list[_Field]) -> WireType:
                 continue
             value, end = tagged[number].wire.read(content, 0)
             if end != len(content):
-                raise Malformed(f"tag {number} has {len(content)} bytes, and its value ends after {end}")
+                raise Malformed(f"tag {number} has {len(content)} bytes, but its value ends after {end}")
             values[tagged[number].name] = value
         if unknown:
             values["unknown_tags"] = tuple(unknown)

@@ -228,7 +228,7 @@ CHANGES: dict[int, Callable[[Any], VoterChange]] = {
 def why_malformed(cluster_id: str, body: Any) -> tuple[ErrorCode, str] | None:
     """Return the reason why no leader can carry out a request; None if a leader can."""
     if body.cluster_id not in (None, cluster_id):
-        return ErrorCode.inconsistent_cluster_id, f"this is the cluster {cluster_id}"
+        return ErrorCode.inconsistent_cluster_id, f"the request names another cluster than {cluster_id}"
     if body.voter_id < 0 or body.voter_directory_id is None:
         return ErrorCode.invalid_request, "the request must contain the voter's id and directory id"
     listeners = getattr(body, "listeners", None)

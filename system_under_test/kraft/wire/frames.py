@@ -160,7 +160,7 @@ def decode_response(request_type: type[Any], frame: bytes) -> tuple[int, Entity]
     """Return (correlation id, body) of the response to a request of that type.  Raises MalformedFrame."""
     layout = codec(request_type.__api_key__, request_type.__version__)
     if len(frame) < 4:
-        raise MalformedFrame(f"a response of {len(frame)} bytes")
+        raise MalformedFrame(f"a response of only {len(frame)} bytes")
     at = _skip_header_tags(frame, 4) if layout.flexible_response_header else 4
     body = decode(layout.response_type, layout.read_response, frame, at)
     return int.from_bytes(frame[:4], "big", signed=True), body
@@ -210,7 +210,7 @@ class FrameBuffer:
             return None
         size_bytes = int.from_bytes(self._bytes[:4], "big", signed=True)
         if not 0 < size_bytes <= self._size_max_bytes:
-            raise MalformedFrame(f"a frame of {size_bytes} bytes")
+            raise MalformedFrame(f"a frame of {size_bytes} bytes, where 1 to {self._size_max_bytes} are possible")
         end = 4 + size_bytes
         if len(self._bytes) < end:
             return None

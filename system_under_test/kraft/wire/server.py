@@ -124,7 +124,7 @@ class Server:
     def admit(self, accepted: _Accepted) -> int | None:
         """Return the number of a new connection; None if there is no room for it."""
         if len(self.connections) >= self._connections_max and not self._make_room():
-            log.warning("a connection was closed at once: %d are open, and all are busy", len(self.connections))
+            log.warning("closed a new connection: %d connections are open, and all are busy", len(self.connections))
             return None
         number = next(self._numbers)
         self.connections[number] = accepted

@@ -340,7 +340,7 @@ def test_complaints_are_tracebacks_and_refusals(tmp_path: Path) -> None:
     logs = {
         "n1": "WARNING wire: connection 3 closed\n",
         "n2": (
-            "n2: FATAL: epoch 4: leader n1 wants the log cut to 3, below the high watermark 5\n"
+            "n2: FATAL: epoch 4: leader n1 requires a truncation to 3, below the high watermark 5\n"
             "cannot start: meta.properties holds nothing\n"
         ),
         "n3": (
@@ -356,7 +356,7 @@ def test_complaints_are_tracebacks_and_refusals(tmp_path: Path) -> None:
         (folder / "server.log").write_text(text)
     found = Subject.bundled(Kraft).complaints(tmp_path)
     assert [(c.node, c.reason) for c in found] == [
-        ("n2", "n2: FATAL: epoch 4: leader n1 wants the log cut to 3, below the high watermark 5"),
+        ("n2", "n2: FATAL: epoch 4: leader n1 requires a truncation to 3, below the high watermark 5"),
         ("n2", "cannot start: meta.properties holds nothing"),
         ("n3", "ZeroDivisionError: integer division or modulo by zero"),
         ("n3", "KeyError: 4"),

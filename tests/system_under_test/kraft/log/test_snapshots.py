@@ -169,7 +169,7 @@ def test_a_log_begins_above_0_only_behind_a_snapshot_that_it_holds() -> None:
     older = take(log, 1)
     log.close()
     disk.remove(f"{FOLDER}/{0:020d}.log")
-    with pytest.raises(CorruptLog, match="the log begins at offset 2, and no snapshot ends there or behind"):
+    with pytest.raises(CorruptLog, match="the log begins at offset 2, and no snapshot ends there or later"):
         open_log(disk)
     for wrong in (SnapshotId(2, 2), SnapshotId(3, 9), SnapshotId(4, 1)):
         path = f"{FOLDER}/{file_name(wrong)}"

@@ -49,7 +49,7 @@ async def test_a_leader_finds_its_own_rot_and_its_followers_live_on(boot: Boot) 
     back = cluster.boot(away.node_id)
     assert await asyncio.wait_for(asyncio.shield(leader.ended), 10) == 1
     reason = cluster.traces[leader.node_id][-1]["detail"]
-    assert reason.startswith(f"the log on the disk is damaged: {SEGMENT}, byte "), reason
+    assert reason.startswith(f"the log on the disk is corrupt: {SEGMENT}, byte "), reason
     successor = await cluster.leader(but=leader.node_id)
     await successor.write(set_retention("t", 5))
     others = [node for node in cluster.network.nodes.values() if node.node_id != leader.node_id]

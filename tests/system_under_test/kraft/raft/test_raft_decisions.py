@@ -238,11 +238,11 @@ def test_bad_identities_are_refused_in_one_sentence():
 
     with pytest.raises(ValueError, match="voter 9 must be one of the voters"):
         voter(messages.Identity("c", ReplicaKey(9), (1, 2, 3)))
-    with pytest.raises(ValueError, match="an observer must be none of the voters"):
+    with pytest.raises(ValueError, match="an observer must not be one of the voters"):
         voter(messages.Identity("c", ReplicaKey(1), (1, 2, 3), observer=True))
-    with pytest.raises(ValueError, match="and no voter may be named twice"):
+    with pytest.raises(ValueError, match="and no id may occur twice"):
         voter(messages.Identity("c", ReplicaKey(1), (1, 1, 2)))
-    with pytest.raises(ValueError, match="no such planted bug: gremlin; there are stale-read, "):
+    with pytest.raises(ValueError, match="unknown planted bug: gremlin; known are stale-read, "):
         voter(messages.Identity("c", ReplicaKey(1), (1, 2, 3), bugs=frozenset({"gremlin"})))
 
 
