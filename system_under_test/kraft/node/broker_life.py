@@ -7,8 +7,8 @@
                                   +------fenced by a heartbeat---------+
     FENCED | SERVING --leave--> LEAVING --told to stop, or not told in time--> STOPPED
 
-A broker asks to stay fenced until the controller has answered that the broker has caught up, so that it has applied its
-own registration.  As in Kafka, only the controller decides this, by the metadata offset in the heartbeat (KAFKA-13959).
+A broker asks to stay fenced until the controller answers that the broker has caught up: it has applied its own
+registration record.  As in Kafka, only the controller decides this, by the offset in the heartbeat (KAFKA-13959).
 
 A broker that the controller told to stop has shut down cleanly: its replicas are no longer needed.  The broker then
 writes its epoch to the disk.  The next incarnation sends this epoch when it registers.  Without the epoch, the
