@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from checkers.base.arrays import Int32, Int64
 from checkers.kernels.jit import kernel
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_PROCESS_IN_PLACE = 1 << 22
 
 
-def dense_processes(process: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], int]:
+def dense_processes(process: Int32) -> tuple[Int32, int]:
     """Process numbers as indices of an array, and the length of that array.  Negative numbers become 0."""
     highest = int(process.max(initial=0))
     if highest < _MAX_PROCESS_IN_PLACE:
@@ -29,7 +28,7 @@ def dense_processes(process: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int3
     return dense.astype(np.int32), len(distinct)
 
 
-def dictionary_codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
+def dictionary_codes(column: pa.ChunkedArray) -> tuple[Int32, list[str]]:
     """Return a string column as codes (-1 for null), and the string of each code."""
     from pyarrow.types import is_dictionary
 

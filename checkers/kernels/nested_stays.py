@@ -10,18 +10,16 @@ O(n p log n) for n values and p pushes that are under way at once.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from checkers.base.arrays import Bools, Int64
 from checkers.kernels.jit import kernel
-
-Int64 = npt.NDArray[np.int64]
 
 NOTHING = 2**62
 """At a leaf without a value.  Larger than every place."""
 
 
 @kernel
-def nest(stays: Int64, end: int) -> tuple[Int64, Int64, npt.NDArray[np.bool_], int, int]:
+def nest(stays: Int64, end: int) -> tuple[Int64, Int64, Bools, int, int]:
     """Order pushes and pops.
 
     stays: for each value the places of four events: call and return of its push, call and return of its pop.  The push

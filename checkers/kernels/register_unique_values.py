@@ -54,9 +54,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.base.arrays import Int8, Int32, Int64
+from checkers.base.arrays import Bools, Int8, Int32, Int64
 from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import CAS, FIT, NIL, OPEN, READ, WRITE, Operations, are_numbers, numbered
 
@@ -103,7 +102,7 @@ class Scratch(NamedTuple):
     """
 
     source: Int32
-    happened: npt.NDArray[np.bool_]
+    happened: Bools
     taker: Int32
     read_first_ret: Int32
     read_last_call: Int32
