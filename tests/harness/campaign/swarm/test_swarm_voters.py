@@ -175,15 +175,6 @@ def test_sets_that_differ_by_two() -> None:
     assert cluster.broken == ["sets of voters differ by more than one"]
 
 
-@pytest.mark.parametrize(("holders", "broken"), [(2, ["high watermark without a majority"]), (3, [])])
-def test_a_majority_is_one_of_the_voters_that_the_log_names_last(holders: int, broken: list[str]) -> None:
-    cluster = OfVoters()
-    for server in cluster.servers[:holders]:
-        cluster.append(server, 4, {3: named(1, 2, 3, 4)})
-    cluster.mark(4)
-    assert cluster.broken == broken
-
-
 def test_a_disk_that_is_lost_still_counts_with_what_it_held() -> None:
     cluster = OfVoters()
     for server in (cluster.leader, cluster.second):
