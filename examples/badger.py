@@ -60,7 +60,7 @@ func (t badgerTransaction) set(key string, value []byte) error { return t.Set([]
 """
 
 
-# A failed fsync ends the process, because it does not know any more what the disk holds.  An empty file is a new one.
+# A failed fsync ends the process, because the content of the disk is then unknown.  An empty file counts as new.
 MEND = r"""--- a/vendor/github.com/dgraph-io/badger/v4/db.go
 +++ b/vendor/github.com/dgraph-io/badger/v4/db.go
 @@ -861,3 +861,5 @@

@@ -8,7 +8,7 @@ from krucible import Crate, Needs, System
 
 
 def built(**patches):
-    """The package d-engine-proto ships the code that it would call protoc for; its patch takes that step away."""
+    """Return the crate with these patches.  d-engine-proto ships generated code, so a patch removes its call of protoc."""
     patches |= {"d-engine-proto": "mends/d-engine-proto.patch"}
     return Needs(crates={"d_engine_node": Crate("crates/d_engine_node", patches)})
 
@@ -64,18 +64,18 @@ class DEngineClient(JsonLines):
 
 
 class ReadsMended(DEngine):
-    """A lease begins when a majority has answered since, and a read waits for answers that come after it."""
+    """A lease begins when a majority had answered; a read waits for answers that arrive after the read."""
 
     needs = built(**{"d-engine-core": "mends/d-engine-core-reads.patch"})
 
 
 class FatalMended(DEngine):
-    """The node ends when its state machine cannot go on."""
+    """The node exits when its state machine cannot continue."""
 
     needs = built(**{"d-engine-core": "mends/d-engine-core-fatal.patch"})
 
 
 class TermSaved(DEngine):
-    """Term and vote are on the disk before a vote is asked for or given."""
+    """Term and vote are saved before a node requests or grants a vote."""
 
     needs = built(**{"d-engine-core": "mends/d-engine-core-term.patch"})

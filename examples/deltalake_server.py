@@ -1,8 +1,8 @@
 """Delta Lake tables by delta-rs 1.0.2 (deltalake on PyPI) behind JSON lines: one folder, and a thread for each client.
 
-A transfer reads two accounts at one version of the table, and replaces their rows by an overwrite with a predicate of
-that very version.  Promised in delta-rs' documentation, "Delta Lake transactions": ACID transactions by optimistic
-concurrency control; a commit that conflicts with one since the version that was read is refused.
+A transfer reads two accounts at one version of the table, and replaces their rows in this version by an overwrite with
+a predicate.  Promised in delta-rs' documentation, "Delta Lake transactions": ACID transactions by optimistic
+concurrency control; a commit is refused if it conflicts with a commit made after the version that was read.
 """
 
 from json_lines import JsonLines
@@ -91,7 +91,7 @@ class DeltaLake16(DeltaLake):
 
 
 class Synced(DeltaLake16):
-    """All files of the table are fsynced before a request is answered."""
+    """The server fsyncs all files of the table before it answers a request."""
 
     never_fsyncs = False
     sync = "files"

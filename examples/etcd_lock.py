@@ -1,8 +1,8 @@
 """etcd 3.4 as Debian packages it, and locks that a client takes with a lease and keeps alive while it holds them.
 
-Nothing stops a holder whose lease ends while it is cut off or paused: it still believes that it holds the lock.
-`acquire_token` and `fenced_write` are the remedy: the token is the revision at which the lock was taken, and what the
-lock guards refuses a smaller one.
+If the lease of a holder ends while the holder is cut off or paused, the holder still believes that it holds the lock.
+`acquire_token` and `fenced_write` are the remedy: the token is the revision at which the lock was acquired, and the
+guarded resource refuses a write with a smaller token than an earlier one.
 """
 
 import base64
@@ -36,7 +36,7 @@ class Etcd(System):
         return f"exec etcd --name={node.name} --data-dir=etcd {urls} --initial-cluster={members} --pre-vote"
 
     async def status(self, node):
-        """By the log: `endpoint status` shows the term of the last applied entry beside the leader of now."""
+        """Read the log: `endpoint status` would combine the term of the last applied entry with the current leader."""
         told = TOLD.search(await node.output(f"grep -aE '{LINES}' {node.log_dir}/server.log | tail -n 1"))
         if not told:
             return None

@@ -22,6 +22,6 @@ class Fjall(System):
 
 
 class Mended(Fjall):
-    """A batch that could not be written poisons the database, as in fjall 3.1.9."""
+    """A batch that cannot be written completely poisons the database, as in fjall 3.1.9."""
 
     needs = Needs(crates={"fjall_node": Crate(NODE, {"fjall": "mends/fjall.patch"})})

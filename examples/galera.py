@@ -1,7 +1,7 @@
-"""MariaDB 10.11 with Galera 26.4 as Debian packages them: three servers that all take writes; sets and registers as rows.
+"""MariaDB 10.11 with Galera 26.4 as Debian packages them: three writable servers; sets and registers as rows.
 
-A commit waits until the others have received it, and not until any of them has it on disk.  A server that was killed
-asks InnoDB how far it came (`--wsrep-recover`).  When all are back, the one that came farthest brings the others up.
+A commit waits until the other servers have received it, but not until any server has it on disk.  A killed server asks
+InnoDB for its last commit (`--wsrep-recover`).  Then the server with the newest commit starts the cluster again.
 """
 
 import pymysql

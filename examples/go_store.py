@@ -1,6 +1,6 @@
 """Embedded stores in Go behind a port that speaks JSON lines (docs/library-as-a-system.md).
 
-Each of them is a file `store.go` with `open() store`.  A set has a key for each element, and a list is one value.
+Each store is a file `store.go` with `open() store`.  A set has a key for each element, and a list is one value.
 """
 
 from json_lines import Transactions
@@ -127,9 +127,11 @@ func main() {
 
 
 def made(name, module, store, mend=""):
-    """Return what is needed of a store.
+    """Return the needs of a node that runs a store.
 
-    module: with its version.  store: the text of store.go.  mend: changes of modules, as a patch of `vendor`.
+    module: Go module of the store, with its version
+    store: text of store.go
+    mend: patch of the folder `vendor`, to fix a bug of the store; "" for none
     """
     files = {"go.mod": "module krucible/store\n\ngo 1.25\n", "main.go": MAIN, "store.go": store, "mend.patch": mend}
     commands = (("go", "get", module), ("go", "mod", "vendor"), ("git", "apply", "--allow-empty", "mend.patch"))

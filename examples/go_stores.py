@@ -224,7 +224,7 @@ BUNTDB_MODULE = "github.com/tidwall/buntdb@v1.3.0"
 GOLEVELDB_MODULE = "github.com/syndtr/goleveldb/leveldb@v1.0.1-0.20220721030215-126854af5e6d"
 NUTSDB_MODULE = "github.com/nutsdb/nutsdb@v1.1.0"
 
-# A failed fsync ends the process, because it does not know any more what the disk holds.
+# A failed fsync ends the process, because the content of the disk is then unknown.
 BUNTDB_MEND = r"""--- a/vendor/github.com/tidwall/buntdb/buntdb.go
 +++ b/vendor/github.com/tidwall/buntdb/buntdb.go
 @@ -1232,7 +1232,9 @@
@@ -255,8 +255,8 @@ GOLEVELDB_MEND = r"""--- a/vendor/github.com/syndtr/goleveldb/leveldb/db_write.g
  }
 """
 
-# The file of buckets is fsynced, the end of the log stays where it was if an fsync fails, and a wrong checksum in the
-# newest file ends it.
+# The file of buckets is fsynced; the end of the log does not move if an fsync fails; a wrong checksum in the newest
+# file ends the file.
 NUTSDB_MEND = r"""--- a/vendor/github.com/nutsdb/nutsdb/bucket_manager.go
 +++ b/vendor/github.com/nutsdb/nutsdb/bucket_manager.go
 @@ -78,4 +78,6 @@
@@ -297,7 +297,7 @@ class Bbolt(GoStore):
 
 
 class BuntDB(GoStore):
-    """It shrinks its file as soon as half of it is outdated and it holds a MiB."""
+    """BuntDB compacts its file as soon as the file has 1 MiB and half of it is outdated."""
 
     needs = made("BuntDB 1.3.0", BUNTDB_MODULE, BUNTDB)
 
@@ -315,7 +315,7 @@ class GoLevelDBMended(GoStore):
 
 
 class NutsDB(GoStore):
-    """It merges its files every 5 s."""
+    """NutsDB merges its files every 5 s."""
 
     needs = made("NutsDB 1.1.0", NUTSDB_MODULE, NUTSDB)
 

@@ -1,7 +1,7 @@
 """hashicorp/raft 1.8.0, the Raft of Consul, Nomad and Vault in Go, embedded in a program that speaks JSON lines.
 
 Promised in the comment of `VerifyLeader`: it "may be used to prevent returning stale data from the FSM after the peer
-has lost leadership".  As its users do, a leader first applies all that was committed before its term.
+has lost leadership".  As in Consul, Nomad and Vault, a new leader first applies all entries committed before its term.
 """
 
 import json
@@ -202,7 +202,7 @@ class HashicorpRaft(System):
 
 
 class Barriers(HashicorpRaft):
-    """Each read waits for an entry of its own in the log."""
+    """Each read appends its own entry to the log, and waits for it."""
 
     read_by = "barrier"
 

@@ -1,13 +1,13 @@
-"""The highest value of each key, behind TCP: an example in which one file holds everything.
+"""The highest value of each key, behind TCP: an example with everything in one file.
 
-A system and its client, functions that no table knows (`put_value`, `highest`, `compare`), a workload with a generator
-and a final phase of its own, a model, and a checker.
+It contains a system and its client, functions of its own (`put_value`, `highest`, `compare`), a workload with its own
+generator and final phase, a model, and a checker.
 
     krucible run --subject examples/highest_value.py --nemesis none --nodes 3 --time-limit 10
     krucible run --subject examples/highest_value.py:EachForItself --nemesis none --nodes 3 --time-limit 10
 
-The first must be valid: all servers forward to one.  In the second each server keeps its own values, and both the model
-and the checker find that.
+The first run must be valid: all servers forward to one server.  In the second run each server keeps its own values,
+and both the model and the checker find this bug.
 """
 
 import json
@@ -43,7 +43,7 @@ Server((me, port), Handler).serve_forever()
 
 
 class Forwarding(System):
-    """All servers forward to the first, which holds the values."""
+    """All servers forward to the first server, which holds the values."""
 
     port = 7000
 
@@ -56,7 +56,7 @@ class Forwarding(System):
 
 
 class EachForItself(Forwarding):
-    """Each server holds values of its own: wrong, and found."""
+    """Each server holds its own values, a bug that the run must find."""
 
     def holder(self, node, nodes):
         return node
@@ -94,9 +94,9 @@ class HighestClient(Client):
 
 
 def step(state, operation):
-    """The highest value that was put so far; every answer shows it, with the value that was just put."""
+    """The highest value put so far.  The answer to a put is the highest value, including the value just put."""
     if operation.f == "compare":
-        return state  # it takes more than a moment, so only the checker below looks at it
+        return state  # a comparison is not atomic, so only the checker below judges it
     after = max(state, operation.input) if operation.f == "put" else state
     return REFUSED if operation.returned and operation.output != after else after
 
@@ -105,7 +105,7 @@ MODEL = Model("highest-value", init=lambda: 0, step=step, observers=frozenset({"
 
 
 def servers_agree(seen):
-    """Does every server give the same highest value in the end?"""
+    """Does every server return the same highest value in the end?"""
     for operation in seen.final:
         if operation.returned and len({value for _, value in operation.output}) > 1:
             values = ", ".join(f"{name} {value}" for name, value in operation.output)
@@ -114,7 +114,7 @@ def servers_agree(seen):
 
 @dataclass(frozen=True)
 class Climb(Generator):
-    """Each thread puts values that grow, and never one of another thread."""
+    """Each thread puts growing values, and no two threads put the same value."""
 
     keys: tuple[str, ...]
     step: int = 0

@@ -13,7 +13,7 @@ class Hiqlite(System):
     port = 7000
     needs = Needs(debian=("ca-certificates",), crates={"hiqlite_node": Crate(NODE)})
     complaints = "panicked at"
-    raft = 0  # of the database; the locks stand in the Raft of the cache
+    raft = 0  # index of the database's Raft group; locks are in the Raft group of the cache
 
     async def start(self, node, nodes):
         return ["./hiqlite_node", str(node.index + 1), str(self.port), *(each.address for each in nodes)]
@@ -42,7 +42,7 @@ class HiqliteClient(JsonLines):
 
 
 class Locks(Hiqlite):
-    """Its distributed locks."""
+    """hiqlite's distributed locks."""
 
     raft = 1
 
@@ -52,19 +52,19 @@ def mended(**patches):
 
 
 class ReadsMended(Hiqlite):
-    """openraft waits with a read until all entries that a restarted leader finds in its log are committed."""
+    """openraft delays a read until all entries that a restarted leader finds in its log are committed."""
 
     needs = mended(openraft="mends/openraft.patch")
 
 
 class LogMended(Hiqlite):
-    """The write-ahead log rolls back a record that was not written before a power loss.  Reads are mended, too: the
-    power losses of a leader show that other finding."""
+    """The write-ahead log rolls back a record that was not written before a power loss.  Stale reads are fixed, too,
+    because power losses of a leader would also show that finding."""
 
     needs = mended(**{"hiqlite-wal": "mends/hiqlite-wal.patch", "openraft": "mends/openraft.patch"})
 
 
 class LocksMended(Locks):
-    """A member that waits for a lock claims it through the Raft, once its own clock promises it."""
+    """When a lock's lease has ended by the local clock, a waiting member claims the lock through Raft."""
 
     needs = mended(hiqlite="mends/hiqlite.patch")

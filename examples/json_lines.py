@@ -7,7 +7,7 @@ from krucible import Client
 
 
 class Refused(Exception):
-    """The program has done nothing."""
+    """The program certainly did nothing."""
 
 
 class JsonLines(Client):
@@ -33,7 +33,7 @@ class JsonLines(Client):
         return answer["ok"]
 
     def known(self):
-        """Yield term and leader as each program knows them.  Raises LookupError if none does."""
+        """Yield (term, leader) as reported by each program.  Raises LookupError if no program knows a leader."""
         found = False
         for server in self.servers.values():
             try:

@@ -9,7 +9,7 @@ ACCOUNTS = "create user if not exists k@'%';\ngrant all on *.* to k@'%';\ncreate
 TABLE = "create table if not exists k.kept (k varchar(20) primary key, v mediumtext not null) engine=innodb"
 APPEND = "insert into kept values (%s, %s) on duplicate key update v = concat(v, ',', values(v))"
 ROLLED_BACK = (1020, 1205, 1213)
-"""Errors: a record changed since it was read, a lock was waited for too long, a deadlock."""
+"""Error codes: a record has changed since it was read, a wait for a lock timed out, a deadlock."""
 
 
 class MariaDB(System):
@@ -31,7 +31,7 @@ class SnapshotIsolation(MariaDB):
 
 
 class RolledBack(Exception):
-    """The server rolled the transaction back: nothing of it happened."""
+    """The server rolled the transaction back, so it had no effect."""
 
 
 class Transactions(Client):

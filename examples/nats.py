@@ -37,7 +37,7 @@ class StreamClient(Client):
 
 
 class BucketClient(StreamClient):
-    """A set is one value of a bucket.  It grows by updates that name the revision they replace, so none may be lost."""
+    """A set is one value of a bucket.  Each update names the revision that it replaces, so no update may be lost."""
 
     refused = (KeyWrongLastSequenceError,)
 
@@ -94,12 +94,12 @@ class Buckets(Nats):
 
 
 class DamagedMessages(SyncAlways):
-    """NATS with sync_interval: always, and files of messages that are damaged: each message has a checksum."""
+    """NATS with sync_interval: always, for faults that corrupt files of messages: each message has a checksum."""
 
     notices_damage = {"flip": "*.blk"}
 
 
 class DamagedSnapshots(SyncAlways):
-    """NATS with sync_interval: always, and damaged snapshots of its Raft groups: each has a checksum."""
+    """NATS with sync_interval: always, for faults that corrupt snapshots of its Raft groups: each has a checksum."""
 
     notices_damage = {"flip": "snap.*"}

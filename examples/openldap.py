@@ -1,7 +1,7 @@
-"""OpenLDAP 2.5 as Debian packages it: N-way multi-provider replication by syncrepl, where every server takes writes.
+"""OpenLDAP 2.5 as Debian packages it: N-way multi-provider replication by syncrepl; every server accepts writes.
 
-Promised: servers that can talk converge (RFC 4533, "LDAP Content Synchronization Operation", which syncrepl is;
-OpenLDAP's guide, "Replication").  Reads may be old.  The guide asks for clocks that agree, so don't set them apart.
+Promised: servers that can communicate converge (RFC 4533, "LDAP Content Synchronization Operation", which syncrepl
+is; OpenLDAP's guide, "Replication").  Reads may be old.  The guide demands equal clocks: inject no clock faults.
 """
 
 import ldap3
@@ -50,7 +50,7 @@ class OpenLDAP(System):
         return f"test -d db || {{ mkdir db && {load} sync db/* db; }}; {server}"
 
     async def marks(self, node):
-        """The newest change that it has from each server."""
+        """Return the newest change that this server has received from each server."""
         ask = f"ldapsearch -x -o nettimeout=2 -H ldap://{node.address}:{self.port} -b dc=k -s base -LLL contextCSN"
         return sorted(line for line in (await node.output(ask)).splitlines() if line.startswith("contextCSN"))
 

@@ -15,7 +15,7 @@ NODE = "crates/openraft_node"
 
 
 class LeaseReads(System):
-    """Reads by `ReadPolicy::LeaseRead`: a leader asks nobody while its lease lasts."""
+    """Reads by `ReadPolicy::LeaseRead`: a leader answers alone while its lease lasts."""
 
     port = 7000
     needs = Needs(crates={"openraft_node": Crate(NODE)})
@@ -34,7 +34,7 @@ class LeaseReads(System):
         return node.reports(term, f"n{leader}" if leader else None)
 
     async def caught_up(self, nodes):
-        """The leader changes every two seconds, so nodes that are asked in turn seldom name the same one."""
+        """Demand only that each node answers: the leader changes every two seconds, so nodes seldom agree on it."""
         for node in nodes:
             if await self.status(node) is None:
                 return f"{node.name} does not answer"
@@ -48,7 +48,7 @@ class IndexReads(LeaseReads):
 
 
 class LeaseEnds(LeaseReads):
-    """A leader that hands its leadership over gives up its lease."""
+    """A leader gives up its lease when it hands its leadership over."""
 
     needs = Needs(crates={"openraft_node": Crate(NODE, {"openraft": "mends/openraft.patch"})})
 

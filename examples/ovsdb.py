@@ -1,6 +1,6 @@
-"""OVSDB 3.1 of Open vSwitch as Debian packages it: a database on a Raft of its own, and sets kept as rows.
+"""OVSDB 3.1 of Open vSwitch as Debian packages it: a database with its own Raft, and sets stored as rows.
 
-A server answers a plain select from its own copy, which may be old.  So a reader writes too, in one transaction.
+A server answers a plain select from its own copy, which may be old.  So each read is a transaction that also writes.
 
 Promised in ovsdb(7): "atomic, consistent, isolated, durable transactions", while a majority of the servers works.
 """

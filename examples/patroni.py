@@ -1,4 +1,4 @@
-"""PostgreSQL 15 under Patroni 3.0.2, which keeps its leader key in etcd 3.4: all three on every node, from Debian."""
+"""PostgreSQL 15 under Patroni 3.0.2, which keeps its leader key in etcd 3.4; every node runs all three."""
 
 import base64
 import json
@@ -31,7 +31,7 @@ postgresql: {{listen: "{node.address}:5432", connect_address: "{node.address}:54
 
 
 class Patroni(System):
-    """Strictly synchronous: no commit without the standby that would take over."""
+    """Strictly synchronous: a commit is acknowledged only if the standby that would take over has it."""
 
     port, failover_s, processes = 5432, 15, ("etcd", "patroni")
     needs = Needs(debian=DEBIAN, wheels=("psycopg[binary]>=3.2",), user="postgres")
@@ -76,7 +76,7 @@ class PatroniClient(Client):
         self.connection.execute("insert into kept values (%s, %s)", (key, value))
 
     def members(self, key):
-        """A read that writes a message to the log, so that the standby confirms that this is still the primary."""
+        """Read, and write a message to the log: the standby's confirmation proves that this is still the primary."""
         with self.connection.transaction():
             found = self.connection.execute("select v from kept where k = %s", (key,)).fetchall()
             self.connection.execute("select pg_logical_emit_message(true, 'read', '')")

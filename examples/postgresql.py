@@ -1,13 +1,13 @@
-"""PostgreSQL 15 as Debian packages it: one primary, the others its synchronous hot standbys, without failover.
+"""PostgreSQL 15 as Debian packages it: one primary, and synchronous hot standbys, without failover.
 
-A lone primary runs its transactions SERIALIZABLE.  A hot standby cannot, so with one all run REPEATABLE READ, which is
-snapshot isolation in PostgreSQL.  Clients that only read do so on a standby.  Of the others, half commit without
-waiting for any standby, and half wait until all of them have applied the commit, as each transaction may choose.
+Without standbys all transactions are SERIALIZABLE.  Hot standbys do not support this, so with standbys all transactions
+are REPEATABLE READ, which is snapshot isolation in PostgreSQL.  Clients that only read use a standby.  Half of the
+other clients commit without waiting for a standby, and half wait until all standbys have applied the commit.
 
-The primary shows a commit only when its wait is over, a standby shows it at once.  The second standby applies commits
-late, so that the waits are long enough to be seen on a slow machine.
+The primary shows a commit only when the commit's wait is over, a standby shows it at once.  The second standby applies
+commits late, so that the waits are long enough to be observed on a slow machine.
 
-A client that is cut off in the middle of a transaction keeps its row locks.  The server takes them away after 2 s.
+A client that is cut off in the middle of a transaction keeps its row locks.  The server releases the locks after 2 s.
 """
 
 import psycopg

@@ -1,4 +1,4 @@
-"""pyraft, a Raft in Python that speaks Redis' protocol: sets as Redis lists, whose elements the leader replicates."""
+"""pyraft, a Raft in Python that speaks Redis' protocol: sets stored as Redis lists, which the leader replicates."""
 
 import json
 
@@ -14,7 +14,7 @@ class PyRaft(System):
     needs = Needs(wheels=("pyraft==1.0.0",))
 
     async def start(self, node, nodes):
-        self.names = {str(other.index + 1): other.name for other in nodes}  # pyraft takes letters for a host's name
+        self.names = {str(other.index + 1): other.name for other in nodes}  # pyraft would treat letters as a host name
         others = ",".join(f"{other.index + 1}/{other.address}:5010" for other in nodes if other is not node)
         me = ["-i", str(node.index + 1), "-a", f"{node.address}:5010", "-e", others]
         return [*node.python, "-m", "pyraft.run_raft", *me, "-loglevel", "warning"]

@@ -28,7 +28,7 @@ DEFINITIONS = {
 
 
 class PublisherClient(Client):
-    """Publishes with confirms, and takes a queue's messages out only when it is drained."""
+    """A client that publishes with confirms, and consumes a queue's messages only to drain the queue."""
 
     arguments = None
 
@@ -58,7 +58,7 @@ class PublisherClient(Client):
         while (found := self.channel.basic_get(key))[0] is not None:
             method, _, body = found
             values.append(int(body))
-        if method:  # only now: what a drain took that does not come to its end goes back to the queue
+        if method:  # acknowledge only now, so that the messages of an incomplete drain go back to the queue
             self.channel.basic_ack(method.delivery_tag, multiple=True)
         return values
 
@@ -78,7 +78,7 @@ class RabbitMQ(System):
         wait = EPMD
         if (
             node.index == 0
-        ):  # the others join once it has imported these: imports at once leave a node without its vhost
+        ):  # other nodes join after this import: concurrent imports leave a node without its vhost
             await node.write("definitions.json", json.dumps(DEFINITIONS))
             lines.append(f"load_definitions = {node.data_dir}/definitions.json\n")
         elif node.starts == 0:
@@ -103,7 +103,7 @@ class RabbitMQ(System):
 
     async def caught_up(self, nodes):
         lines = (await nodes[0].output(f"grep 'rabbit on node' {nodes[0].log_dir}/rabbitmq.log")).splitlines()
-        peers = dict(line.split("rabbit on node ")[1].split() for line in lines)  # the last word on each: up or down
+        peers = dict(line.split("rabbit on node ")[1].split() for line in lines)  # the last state of each: up or down
         return None if list(peers.values()).count("up") == len(nodes) - 1 else "the cluster is not whole"
 
 
@@ -114,6 +114,6 @@ class QuorumQueue(RabbitMQ):
 
 
 class FlagsMended(QuorumQueue):
-    """An empty file of feature flags is removed before each start.  RabbitMQ starts where it is missing."""
+    """An empty file of feature flags is removed before each start, because RabbitMQ starts if the file is missing."""
 
     before = "find . -name '*-feature_flags' -empty -delete"

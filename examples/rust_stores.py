@@ -5,7 +5,7 @@ Each promises that a transaction is on the disk when it returns, with the option
 * redb 4.6.0: "Fully ACID-compliant transactions", "Crash-safe by default".
 * SurrealKV 1.2.0, the store of SurrealDB: with `Durability::Immediate` a commit waits "for a sync of the write-ahead log
   before it returns"; reads are of a snapshot, and of two transactions that write one key the second is refused.
-* sled 0.34.7: a transaction that calls `flush` returns once it is on the disk; serializable.
+* sled 0.34.7: transactions are serializable, and `flush` returns once they are on the disk.
 * Persy 1.8.1: a transaction is fsynced when `commit` returns. Of two concurrent writes the last one wins by default.
 * Canopydb 0.2.5: `commit_with(true)` waits for an fsync; ACID.
 * LMDB through heed 0.22.1: "full ACID semantics", fsynced by default.

@@ -3,8 +3,8 @@
     pip install consensual==0.2.3
     pytest examples/simulated_consensual.py --simulation-seeds 200
 
-It knows nothing of Krucible.  Its seams are a Sender and a Receiver; here both are asyncio streams with JSON lines.
-All nodes must apply the same commands in the same order (state machine safety; Raft, figure 3).
+The package does not know Krucible.  Its interfaces to the network are a Sender and a Receiver: here asyncio streams of
+JSON lines.  All nodes must apply the same commands in the same order (state machine safety; Raft, figure 3).
 """
 
 import asyncio
@@ -50,10 +50,10 @@ class StreamReceiver(Receiver):
         self.node = node
 
     def start(self):
-        """`serve` starts it, which is a coroutine."""
+        """Do nothing: the coroutine `serve` starts the receiver."""
 
     def stop(self):
-        """It ends with its process."""
+        """Do nothing: the receiver ends with its process."""
 
     async def handle(self, reader, writer):
         while line := await reader.readline():
@@ -69,7 +69,7 @@ class StreamReceiver(Receiver):
 
 
 def server(applied):
-    """A node that appends what it applies to a list."""
+    """Run a node that appends each applied command to a list."""
 
     async def serve(machine):
         quiet = logging.getLogger(machine.name)
@@ -90,7 +90,7 @@ def server(applied):
 
 
 async def until_done(host, request):
-    """Some nodes are not ready yet."""
+    """Repeat a call that fails while some nodes are not ready yet."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -102,7 +102,7 @@ async def until_done(host, request):
 
 
 async def notes(first, count, chance):
-    """A client that enqueues numbers anywhere; most arrive, and no answer proves that one was committed."""
+    """Run a client that enqueues numbers at any node.  Most arrive; no answer proves a commit."""
     for number in range(first, first + count):
         try:
             async with asyncio.timeout(ANSWER_S):

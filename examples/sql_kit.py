@@ -1,7 +1,7 @@
 """SQLite 3 and DuckDB 2.0.1 through the SQL kit: one file each, and a connection for every client.
 
-Promised: SQLite's transactions are SERIALIZABLE (isolation.html), DuckDB's are of snapshot isolation (its
-documentation, "Transaction Management").  A commit is durable where the disk syncs as ordered.
+Promised: SQLite's transactions are SERIALIZABLE (isolation.html), DuckDB's have snapshot isolation (its
+documentation, "Transaction Management").  A commit is durable if the disk obeys fsync.
 """
 
 from krucible import Needs, SqlClient, SqlSystem
@@ -22,7 +22,7 @@ class DuckDBClient(SqlClient):
 
 
 class DuckDB(SqlSystem):
-    """A conflict of two transactions ends one of them with an error, which may come at its COMMIT."""
+    """A conflict of two transactions ends one of them with an error, possibly at its COMMIT."""
 
     needs = Needs(wheels=["duckdb==2.0.1"])
     consistency = "snapshot-isolation"

@@ -1,7 +1,7 @@
 """SQLite behind HTTP: one server with one file and a rollback journal; counters as rows.
 
 A commit removes the journal.  With `synchronous=FULL`, the default, nothing makes that removal durable: after a power
-loss the journal is there again, and SQLite rolls the commit back.  `EXTRA` also syncs the folder.
+loss the journal may exist again, and SQLite rolls the commit back.  `EXTRA` also syncs the folder.
 """
 
 import http.client

@@ -1,7 +1,7 @@
 """Tarantool 2.6 as Debian packages it: a primary and two replicas; registers in a space with synchronous replication.
 
-The primary acknowledges a write once a replica has it too, and takes it back after `replication_synchro_timeout`.  Until
-then it shows the write to every reader.  2.6.0 elects no primary: the first node stays it.
+The primary acknowledges a write once a replica has it, or rolls it back after `replication_synchro_timeout`.  Until
+then the primary shows the write to every reader.  2.6.0 elects no primary: the first node is always the primary.
 """
 
 import tarantool
@@ -37,7 +37,7 @@ end
 
 
 class Registers(Client):
-    """Reads at the primary, as the documentation of Tarantool recommends."""
+    """A client that reads at the primary, as the documentation of Tarantool recommends."""
 
     def leader(self):
         return next(iter(self.servers))

@@ -1,6 +1,6 @@
 """Turso 0.8.3, SQLite's language and files written anew in Rust: one file behind a small server.
 
-Promised in its docs/manual.md, "Transactions": all of a transaction or nothing, isolation from concurrent ones, and
+Promised in its docs/manual.md, "Transactions": atomicity, isolation from concurrent transactions, and
 integrity "in the presence of errors, crashes, and concurrent access".  PRAGMA synchronous is FULL by default.
 """
 

@@ -1,7 +1,7 @@
 """Turso's MVCC through the SQL kit: one file, and a connection for every client, each transaction BEGIN CONCURRENT.
 
-Promised in Turso's docs/manual.md, "Multi-version concurrency control": snapshot isolation; a transaction that wrote a
-row which another one has changed since is refused.
+Promised in Turso's docs/manual.md, "Multi-version concurrency control": snapshot isolation; a transaction is refused if
+it wrote a row that another transaction has changed since.
 """
 
 from krucible import Needs, SqlClient, SqlSystem
@@ -34,13 +34,13 @@ class OftenCheckpointed(Concurrent):
 
 
 class Passive(TursoMvcc):
-    """Checkpoints are made beside transactions, which is experimental."""
+    """Turso makes checkpoints during transactions, an experimental feature."""
 
     connect_with = {**TursoMvcc.connect_with, "experimental_features": "mvcc_passive_checkpoint"}
     client = OftenCheckpointed
 
 
 class Turso05(TursoMvcc):
-    """The first version whose journal mode has this name."""
+    """The first version in which the journal mode has this name."""
 
     needs = Needs(wheels=["pyturso==0.5.0"])

@@ -1,8 +1,8 @@
 """ZEO 5.2.2, the server of ZODB: accounts as persistent objects; each client holds its own cache.
 
 Promised in ZODB's documentation: a transaction sees the database as of the time at which it began (snapshot isolation),
-and a commit that conflicts is refused.  A client may begin at an older state than others have seen, unless it asks the
-server first (`server_sync`).
+and a conflicting commit is refused.  A client may begin at an older state than other clients have seen, unless it asks
+the server first (`server_sync`).
 """
 
 import transaction
@@ -59,7 +59,7 @@ class Zeo(System):
 
 
 class Zeo523(Zeo):
-    """`bank` demands that a read shows what was acknowledged before it, so clients ask the server first."""
+    """`bank` demands that a read shows all earlier acknowledged transfers, so clients ask the server first."""
 
     needs = Needs(wheels=["ZEO==5.2.3", "ZODB==5.6.0"])
     client = SyncedAccounts

@@ -1,7 +1,7 @@
 """ZooKeeper 3.8.0 as Debian packages it: an ensemble, with registers and sets.
 
-`sync` does not ask a majority: a leader that was cut off and has not noticed it answers with old state (ZOOKEEPER-1675
-is about it).  So a reader first writes to a node of its own kind, and then reads what is not older than that write.
+`sync` does not ask a majority: a leader that has not noticed that it is cut off answers with old state (ZOOKEEPER-1675
+describes this).  So a reader first writes to a node that only readers use; its read is then not older than this write.
 """
 
 from kazoo.client import KazooClient
@@ -35,7 +35,7 @@ class ZooKeeper(System):
 
 
 class TrustEmpty(ZooKeeper):
-    """ZooKeeper 3.8.0 that believes its log where a snapshot is missing."""
+    """ZooKeeper 3.8.0 that trusts its log if a snapshot is missing."""
 
     options = "-Dzookeeper.snapshot.trust.empty=true"
 

@@ -6,7 +6,7 @@ without_compare = Etcd3._update_leader
 
 
 def _update_leader(self):
-    """A new lease takes the leader key only if nobody wrote the key since this node read it."""
+    """Write the leader key with the new lease only if nobody wrote the key since this node read it."""
     client, leader, kept = self._client, self.cluster and self.cluster.leader, []
 
     def put(key, value, lease=None, **more):

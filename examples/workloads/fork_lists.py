@@ -1,7 +1,7 @@
-"""`fork-lists`: each writer appends to a list of its own, and readers read the lists of all writers at once.
+"""`fork-lists`: each writer appends to its own list, and readers read the lists of all writers in one transaction.
 
-Two readers that each miss a write that the other one saw were shown two histories: a long fork.  All writers commit at
-the same time, and a reader sees all of their lists, so that no two commits can be exchanged unseen.
+If each of two readers misses a write that the other one saw, they saw two histories: a long fork.  All writers commit
+at the same time, and a reader sees all lists, so any two commits in different orders are noticed.
 """
 
 from workloads.generators import Call

@@ -1,7 +1,7 @@
 """`queue-drained-at-end`: values are enqueued, and each queue is drained once, after recovery.
 
-It fits message queues that promise to keep what they confirmed.  What was confirmed and does not come out of the last
-drain was lost.  Consumers are left out: a message may be delivered twice, and out of order, when its consumer is cut off.
+It fits message queues that promise to keep confirmed messages.  A confirmed message that the last drain does not return
+was lost.  There are no other consumers: a message may be delivered twice, and out of order, if its consumer is cut off.
 """
 
 from workloads.generators import Call, uniform

@@ -1,7 +1,7 @@
 """`set-read-at-end`: elements are added to sets, and each set is read once, after recovery.
 
-It fits systems that promise to keep what they acknowledged, but not that each read shows the newest state: message
-queues and streams.  What was acknowledged and is missing from the last read was lost.
+It fits systems that promise to keep acknowledged elements, but not that each read shows the newest state: message
+queues and streams.  An acknowledged element that is missing from the last read was lost.
 """
 
 from workloads.generators import Call, uniform
