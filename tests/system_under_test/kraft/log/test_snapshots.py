@@ -191,22 +191,6 @@ def test_a_snapshot_beyond_a_log_that_lost_fsynced_batches_does_not_hide_the_los
 
 
 # far ahead; or in conflict with an uncommitted tail
-@pytest.mark.parametrize("snapshot", [SnapshotId(20, 5), SnapshotId(8, 2)])
-def test_a_fetched_snapshot_replaces_the_log(snapshot: SnapshotId) -> None:
-    disk = VolatileDisk()
-    log = filled(disk)
-    take(log, 2)
-    log.snapshots.write_part(snapshot, 0, content(snapshot, (b"a", b"b"), 77))
-    assert log.install(snapshot).values == (b"a", b"b")
-    for again in (log, open_log(disk)):
-        assert (again.start, again.end_offset, again.last_epoch) == (snapshot, *snapshot)
-        assert (again.prefix_hash, again.flushed_offset, again.snapshots.ids) == (77, snapshot.end_offset, [snapshot])
-        assert bases(disk) == [snapshot.end_offset]
-    again.append([Batch(again.end_offset, 6, 2, (b"x", b"y"))], NOW_MS)
-    again.flush()
-    assert open_log(disk).end_offset == snapshot.end_offset + 2
-
-
 def test_a_log_that_holds_the_end_of_a_snapshot_keeps_what_follows() -> None:
     log = filled(VolatileDisk())
     snapshot = log.prefix_at(4)

@@ -12,14 +12,12 @@ from node_cluster import OBSERVERS, OFTEN, VOTERS, Boot, Cluster, create, explai
 from waiting import eventually
 
 from simulation.disk import VolatileDisk
-from system_under_test.kraft.log import batch as codec
 from system_under_test.kraft.node.config import SnapshotLimits
 from system_under_test.kraft.node.fetch_progress import OBSERVED_FOR_MS, REPLICAS_MAX, FetchProgress
 from system_under_test.kraft.node.node import QuorumNode
-from system_under_test.kraft.node.state_machine import StateMachine
 from system_under_test.kraft.raft import replication
 from system_under_test.kraft.raft.decisions import SNAPSHOT_FORGETS_TAIL, SNAPSHOT_ID_INCLUSIVE, SNAPSHOT_OF_UNCOMMITTED
-from system_under_test.kraft.raft.messages import Batch, ReplicaKey
+from system_under_test.kraft.raft.messages import ReplicaKey
 from system_under_test.kraft.records import metadata
 
 pytestmark = pytest.mark.virtual_time
@@ -179,49 +177,6 @@ async def test_a_snapshot_of_what_is_not_committed_is_seen_in_the_traces(boot: B
     await asyncio.gather(*map(write, range(400)))
     # The second kind: the snapshot also contains decided records that are not appended yet.
     assert await stops(cluster) & {"snapshot beyond what was applied", "snapshot differs from its prefix"}
-
-
-TOPIC = metadata.encode(metadata.TopicRecord("t", UUID(int=7)))
-ONE, TWO = (
-    metadata.encode(metadata.ConfigRecord(metadata.TOPIC_RESOURCE, "t", "retention.ms", value)) for value in "12"
-)
-
-
-def controller() -> StateMachine:
-    machine = StateMachine(0)
-    machine.activate()
-    return machine
-
-
-def decide(machine: StateMachine, *records: bytes) -> None:
-    machine.decide(lambda image: ([metadata.decode(record) for record in records], None), lambda result, problem: None)
-
-
-def batch(offset: int, *records: bytes) -> Batch:
-    return Batch(offset, 1, len(records), codec.encode_values(offset, 1, records, 0))
-
-
-def test_a_controller_and_a_follower_come_to_the_same_state() -> None:
-    """The same bytes are decided twice, before either is committed."""
-    leader, follower = controller(), StateMachine(0)
-    for records in ([TOPIC], [ONE], [TWO], [ONE]):
-        decide(leader, *records)
-    for committed in (batch(0, TOPIC), batch(1, ONE, TWO), batch(3, ONE)):
-        leader.apply(committed)
-        follower.apply(committed)
-        assert leader.committed.state_hash == follower.committed.state_hash
-    assert leader.committed.configs("t") == {"retention.ms": "1"}
-    assert leader.committed.state_hash == leader.speculative_hash
-
-
-def test_what_a_former_controller_decided_has_no_part_in_what_another_one_commits() -> None:
-    leader = controller()
-    decide(leader, TOPIC)
-    decide(leader, ONE)
-    leader.renounce()
-    leader.apply(batch(0, TOPIC))
-    leader.apply(batch(1, TWO))
-    assert leader.committed.configs("t") == {"retention.ms": "2"}
 
 
 async def test_an_observer_catches_up_from_a_snapshot_follows_and_is_listed(boot: Boot) -> None:

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raft_voter import EPOCH, LOG, ME, PEER, THIRD, Bench, begin, end, leader_speaks, vote
+from raft_voter import EPOCH, ME, PEER, THIRD, Bench, begin, end, leader_speaks, vote
 
 from system_under_test.kraft.raft import effects, messages
 from system_under_test.kraft.raft.changes import AddVoter, RemoveVoter, UpdateVoter
@@ -62,12 +62,6 @@ def add(voter: int) -> AddVoter:
 
 def remove(voter: int) -> RemoveVoter:
     return RemoveVoter(messages.ReplicaKey(voter))
-
-
-def test_the_first_leader_writes_the_configured_voters_into_the_log():
-    bench = leader()
-    named = [batch.body for batch in bench.disk.read(0, 1 << 20) if isinstance(batch.body, VoterSet)]
-    assert named == [voters(1, 2, 3)]
 
 
 def test_a_new_set_counts_from_its_append_on():
@@ -127,16 +121,6 @@ def test_the_last_voter_cannot_be_removed():
     bench = Bench(messages.QuorumState(EPOCH), log=(), voters=(ME,), dynamic=True)
     assert bench.core.role == "leader" and bench.core.voters == (ME,)
     assert change(bench, remove(ME)).error == messages.Error.INVALID_REQUEST
-
-
-def test_a_cluster_grows_from_one():
-    bench = Bench(messages.QuorumState(EPOCH), log=(), voters=(ME,), dynamic=True)
-    epoch = bench.core.epoch
-    bench.ask(bench.fetch(PEER, offset=bench.disk.end_offset, last_epoch=epoch, max_wait_ms=0))
-    assert change(bench, add(PEER)) is None
-    assert bench.core.deadline < float("inf"), "it resigns if the new majority is silent"
-    bench.ask(bench.fetch(PEER, offset=bench.disk.end_offset, last_epoch=epoch, max_wait_ms=0))
-    assert done(bench).error == messages.Error.NONE
 
 
 def test_a_replica_that_lags_may_not_join():
@@ -269,23 +253,6 @@ def test_it_gives_no_votes_and_leads_nothing() -> None:
     bench.ask(begin(EPOCH, PEER, voter=ME))
     bench.ask(end(EPOCH, PEER))
     assert bench.core.role == "unattached"
-
-
-def commits(bench: Bench) -> list[int]:
-    """High watermarks after two replicas that are no voters have fetched up to the leader's log end."""
-    end_offset = bench.disk.end_offset
-    for replica in (FOURTH, FIFTH):
-        bench.ask(bench.fetch(replica, offset=end_offset, last_epoch=EPOCH, max_wait_ms=0))
-    return [effect.offset for effect in bench.all(effects.HighWatermark)]
-
-
-def test_a_leader_serves_observers_and_counts_only_voters() -> None:
-    bench = Bench.in_role("leader")
-    assert commits(bench) == [] and bench.core.high_watermark is None
-    answer = bench.ask(bench.fetch(FOURTH, offset=2, last_epoch=LOG[0][0], max_wait_ms=0))
-    assert [batch.base_offset for batch in answer.batches] == [2, 4]
-    bench.ask(bench.fetch(PEER, offset=bench.disk.end_offset, last_epoch=EPOCH, max_wait_ms=0))
-    assert bench.core.high_watermark == bench.disk.end_offset
 
 
 @pytest.mark.parametrize("voters", range(1, 8))
