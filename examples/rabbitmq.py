@@ -76,9 +76,7 @@ class RabbitMQ(System):
     async def start(self, node, nodes):
         lines = [f"cluster_formation.classic_config.nodes.{n.index + 1} = rabbit@{n.address}\n" for n in nodes]
         wait = EPMD
-        if (
-            node.index == 0
-        ):  # other nodes join after this import: concurrent imports leave a node without its vhost
+        if node.index == 0:  # other nodes join after this import: concurrent imports leave a node without its vhost
             await node.write("definitions.json", json.dumps(DEFINITIONS))
             lines.append(f"load_definitions = {node.data_dir}/definitions.json\n")
         elif node.starts == 0:
