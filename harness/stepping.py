@@ -21,9 +21,8 @@ from checkers.base.results import NO_RESULTS, read_results
 from checkers.base.values import in_words
 from checkers.models.model import Model, WrongOperation, operations_of, value_of
 from checkers.models.objects.counter import COUNTER
-from checkers.models.objects.fenced_lock import FENCED
 from checkers.models.objects.kv import KV
-from checkers.models.objects.mutex import MUTEX
+from checkers.models.objects.locks import FENCED, MUTEX
 from checkers.models.objects.queue import QUEUE
 from checkers.models.past import states_at_calls
 from checkers.record.run_record import RunRecord

@@ -31,7 +31,7 @@ from checkers.models.known_object import EXCUSED, ONLY_BOUNDS, UNANSWERED, Known
 from checkers.models.model import Operation, Rows, WrongOperation, operations_of, text_of, value_of
 from checkers.models.objects.bank import BANK, BANK_OVERDRAFT
 from checkers.models.objects.bank import judge as judge_bank
-from checkers.models.objects.semaphore import PERMITS_MAX, semaphore_object
+from checkers.models.objects.locks import PERMITS_MAX, semaphore_object
 from checkers.models.past import Patience
 from checkers.models.search import steps_first
 from checkers.models.witnesses import Decided, NoOrder, explain
@@ -238,13 +238,14 @@ def _about(name: Hashable, sentence: str) -> str:
     return sentence if name is None else f"key {name}: {sentence}"
 
 
-KNOWN: dict[str, KnownObject] = {
-    known.name: known
+_IN_FILES = [
+    known
     for module in pkgutil.iter_modules(objects.__path__, f"{objects.__name__}.")
     for known in vars(import_module(module.name)).values()
     if isinstance(known, KnownObject)
-}
-"""All of them, in the order of their files."""
+]
+KNOWN: dict[str, KnownObject] = {known.name: known for known in sorted(_IN_FILES, key=lambda known: known.name)}
+"""All of them, by name."""
 
 SETTINGS = {
     "total": (BANK.name, BANK_OVERDRAFT.name),

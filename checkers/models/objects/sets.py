@@ -10,6 +10,8 @@ An element may be added twice.  Then the add that was called first counts.  The 
 The kinds of violation are those of Jepsen's set-full.  A value from nowhere was never added.  A duplicate is twice in
 one read.  A lost element was acknowledged, and is missing from every read that began later.  If it is missing only from
 some of these reads, the kind is a stale read.
+
+*Unique ids.*  A generator of ids: no two answers have the same id.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from dataclasses import replace
 
 from checkers.base.checker import Budget
 from checkers.base.values import MapValue
-from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding
-from checkers.models.model import NEVER, REFUSED, Model, Operation, State, text_of
+from checkers.models.known_object import CHANGES, SHOWS, KnownObject, ObjectFinding, ObjectFunction
+from checkers.models.model import NEVER, REFUSED, Model, Operation, State, WrongOperation, text_of
 from checkers.models.search import Ranked, out_of_order
 from checkers.models.witnesses import Decided
 
@@ -230,4 +232,40 @@ SET = KnownObject(
     {"add": CHANGES, "read": SHOWS},
     "a set that only grows",
     odd_answer=no_list,
+)
+
+
+def _judge_ids(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
+    """Find the first id that was handed out twice.  Raises WrongOperation where another function comes before it."""
+    first: dict[Hashable, Operation] = {}
+    for operation in operations:
+        if operation.f != "generate":
+            raise WrongOperation(f"{operation.f} is not an operation of a generator of ids (generate)")
+        if operation.returned and first.setdefault(operation.output, operation) is not operation:
+            found = operation.output
+            words, right = f"the id {text_of(found)} was handed out twice", "an id that no answer had named before"
+            both = [first[found], operation]
+            twice = Decided("duplicate", words, both, operation, right, _one_id(found), [found])
+            return ObjectFinding((twice,), steps=len(operations))
+    return ObjectFinding(steps=len(operations))
+
+
+def _one_id(value: Hashable) -> Model:
+    """Return the model of a generator that is reduced to one id.  The state is whether the id was handed out."""
+
+    def step(state: State, operation: Operation) -> object:
+        return REFUSED if state else True
+
+    return Model(
+        "unique-ids", init=bool, step=step, show=lambda state: text_of(value) if state else f"no {text_of(value)}"
+    )
+
+
+UNIQUE_IDS = KnownObject(
+    "unique-ids",
+    "Unique ids",
+    "Was no id handed out twice?",
+    _judge_ids,
+    {"generate": ObjectFunction(answered=True)},
+    odd_answer=lambda o: "a generator of ids answered nil, which is no id" if o.output is None else "",
 )

@@ -9,7 +9,7 @@ from random import Random
 from checkers.base.checker import Budget
 from checkers.base.independent_search import linearizable
 from checkers.models.model import Operation
-from checkers.models.objects.at_least_once_queue import judge
+from checkers.models.objects.queue import judge_deliveries
 
 Held = tuple[frozenset[int], frozenset[int]]
 """(the enqueued values, the ones never dequeued)"""
@@ -69,7 +69,7 @@ def test_it_agrees_with_every_order() -> None:
     rng, seen = Random(1), Counter[str]()
     for _ in range(4000):
         operations = drawn(rng)
-        found = judge(operations, Budget()).violations
+        found = judge_deliveries(operations, Budget()).violations
         beside = any(o.f == "drain" and o.call < 100 for o in operations)
         ordered = has_an_order(operations)
         assert not (found and ordered), operations
@@ -83,12 +83,12 @@ def test_it_agrees_with_every_order() -> None:
 def test_a_value_may_come_again_and_in_any_order() -> None:
     put = [op("enqueue", value, None, 2 * value, 2 * value + 1, 0) for value in range(3)]
     taken = [op("dequeue", None, value, 10 + at, 20 + at, 1) for at, value in enumerate((2, 2, 0))]
-    found = judge([*put, *taken, op("drain", None, (1, 0), 50, 51, 0)], Budget())
+    found = judge_deliveries([*put, *taken, op("drain", None, (1, 0), 50, 51, 0)], Budget())
     assert not found.violations
     assert (found.counts["delivered_again"], found.counts["never_taken"]) == (2, 0)
 
 
 def test_a_drain_without_an_answer_excuses_what_is_missing() -> None:
     put, lost = op("enqueue", 1, None, 0, 1, 0), op("drain", None, (), 4, 5, 0)
-    assert [each.kind for each in judge([put, lost], Budget()).violations] == ["acknowledged element lost"]
-    assert not judge([put, op("drain", None, None, 2, None, 1), lost], Budget()).violations
+    assert [each.kind for each in judge_deliveries([put, lost], Budget()).violations] == ["acknowledged element lost"]
+    assert not judge_deliveries([put, op("drain", None, None, 2, None, 1), lost], Budget()).violations

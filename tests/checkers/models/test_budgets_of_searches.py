@@ -34,7 +34,7 @@ from checkers.kernels.configurations import (
 from checkers.kernels.jit import kernel
 from checkers.models.model import Model, operations_of
 from checkers.models.objects.counter import COUNTER
-from checkers.models.objects.mutex import MUTEX
+from checkers.models.objects.locks import MUTEX
 from checkers.models.search import judge_object, plain_search
 from checkers.models.search import size_bytes as size_bytes_of
 

@@ -11,7 +11,7 @@ from simulated_objects import event, one_process, renumbered, searched
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand import judge_events
-from checkers.models.objects.fenced_lock import FENCED
+from checkers.models.objects.locks import FENCED
 
 
 def kinds(events: list[Event]) -> list[str]:

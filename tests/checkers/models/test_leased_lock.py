@@ -11,7 +11,7 @@ import pytest
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
 from checkers.by_hand import judge_events
-from checkers.models.objects import leased_lock
+from checkers.models.objects import locks
 
 S = 1_000_000_000
 Hold = tuple[float, float, int, float | None, float | None]
@@ -123,8 +123,8 @@ def test_small_histories_against_every_choice_of_times(monkeypatch: pytest.Monke
     """Whole seconds, and no slack: a grant and a release may take effect at every second that their answers allow.
 
     No two events share a second, so the order of the events is that of their times."""
-    monkeypatch.setattr(leased_lock, "DRIFT", 0.0)
-    monkeypatch.setattr(leased_lock, "SLACK_NS", 0)
+    monkeypatch.setattr(locks, "DRIFT", 0.0)
+    monkeypatch.setattr(locks, "SLACK_NS", 0)
     rng, verdicts = Random(11), {True: 0, False: 0}
     for _ in range(600):
         holds = _random_holds(rng, rng.choice((2, 2, 3)))
