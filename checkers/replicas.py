@@ -163,7 +163,7 @@ def _short(state: str) -> str:
 CONVERGENCE = Checker(
     name="convergence",
     title="Convergence",
-    question="Does every server answer the same once the system has recovered?",
+    question="Do all servers give the same answers once the system has recovered?",
     split=no_parts,
     judge=no_finding,
     combine=_combine,
@@ -567,7 +567,7 @@ def _combine_positions(run: StoredRun, findings: Sequence[ShownOrderFinding]) ->
 SHOWN_ORDER = Checker(
     name="shown-order",
     title="Shown order",
-    question="Does the order that the system shows explain every answer, and are replicas equal at equal positions?",
+    question="Do the reported positions explain every answer, and are replicas equal at equal positions?",
     split=_split_positions,
     judge=judge_positions,
     combine=_combine_positions,

@@ -531,7 +531,7 @@ def _longest_s(gaps: Sequence[tuple[int, int]], whole: Sequence[WholeStretch]) -
 AVAILABILITY = checker_of_run(
     "availability",
     "Availability",
-    "Did operations succeed while a majority of the servers ran and could talk?",
+    "Did operations succeed while a majority of the servers was up and reachable?",
     _combine,
     frozenset({"history", "nodes"}),
 )

@@ -619,6 +619,6 @@ COMPARISONS = (
 EVIDENCE = checker_of_run(
     "evidence",
     "Is the evidence whole?",
-    "Is everything that the run recorded still there and unchanged, and does it agree?",
+    "Is all recorded evidence of the run present, unchanged and free of contradictions?",
     combine,
 )

@@ -252,7 +252,7 @@ def _never_changed(run: StoredRun, reports: Sequence[Report]) -> list[str]:
 LEADERSHIP = checker_of_run(
     "leadership",
     "Leadership",
-    "Do the nodes report one leader of each epoch, and epochs that never go back?",
+    "Do the nodes report at most one leader of each epoch, and epochs that never decrease?",
     _combine,
     frozenset({"history", "nodes"}),
     about_the_run=False,

@@ -440,7 +440,7 @@ def _about_the_run(outcome: RunOutcome) -> list[Criterion]:
 VACUITY = checker_of_run(
     "vacuity",
     "Was enough tested?",
-    "Did enough happen, and under faults that were really there, for a verdict to mean something?",
+    "Did the run test enough, under faults that were measured, for its verdict to mean something?",
     _combine,
 )
 

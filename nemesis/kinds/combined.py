@@ -133,11 +133,13 @@ def _combined(
 
 PAST = _combined(
     "past",
-    "a leader that was replaced hears, in order, what was sent to it before",
+    "a leader that was replaced receives delayed messages from before its replacement, in order",
     (PACKETS_KIND, "pause"),
     {
-        "messages-from-the-past": Figure("a paused leader goes on, and then hears the past", _past, 3),
-        "follower-hears-the-past": Figure("a follower hears for 2-5 s nothing, and then all of it", _follower_past, 3),
+        "messages-from-the-past": Figure("a paused leader resumes, and then receives old messages", _past, 3),
+        "follower-hears-the-past": Figure(
+            "a follower receives no message for 2-5 s, and then all held ones", _follower_past, 3
+        ),
     },
 )
 SHORT = _combined(
@@ -155,10 +157,10 @@ SHORT = _combined(
 )
 MOMENT = _combined(
     "moment",
-    "servers are hit as soon as they print a line that names a moment, or an unusual one",
+    "servers are hit as soon as they print a line that the system names, or an unusual line",
     ("partition", PACKETS_KIND, "pause", "kill"),
     {
-        "moments": Figure("a fault, and two more as soon as servers print what it brings about", _moment, 3),
+        "moments": Figure("a fault, and two more when servers print lines that it causes", _moment, 3),
         "short-faults-of-servers": SHORT.deck.figures["short-faults-of-servers"],
     },
 )

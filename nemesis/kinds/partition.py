@@ -367,7 +367,7 @@ FIGURES = {
 
 KIND = Kind(
     name=NAME,
-    summary="links between nodes are cut, both ways and one way",
+    summary="links between nodes are cut, in both directions or in one",
     targets=TARGETS,
     deck=Deck(
         opening=(("leader-with-c1", 9.0), ("leader-alone-and-split", 6.0), ("second-term", 10.0)),
