@@ -376,7 +376,7 @@ class ProcessTree:
         """Return whether a SIGSTOP or SIGCONT has taken effect on every process.  Sends it again to the other
         processes.
         """
-        return self._settle_once(number) and (number == signal.SIGCONT or self._settle_once(number))
+        return settled(self.look(), number) and (number == signal.SIGCONT or settled(self.look(), number))
 
     def is_stopped(self) -> bool:
         """Return whether every thread of every process is stopped; False if none lives."""
@@ -402,15 +402,6 @@ class ProcessTree:
             raise refused
         return stopped
 
-    def _settle_once(self, number: int) -> bool:
-        wanted = number == signal.SIGSTOP
-        members = self.look()
-        others = {pid for pid in members if is_stopped(pid) != wanted}
-        send(others, number)
-        if wanted:
-            let_vforks_end(others, members - others)
-        return not others
-
 
 def _add_relatives(members: set[int], there: Iterable[_Process]) -> None:
     """Add descendants, and processes of the same session, until none is missing."""
@@ -425,7 +416,17 @@ def _add_relatives(members: set[int], there: Iterable[_Process]) -> None:
         grown = bool(relatives)
 
 
-def let_vforks_end(others: Iterable[int], stopped: Iterable[int]) -> None:
+def settled(members: set[int], number: int) -> bool:
+    """Return whether a SIGSTOP or SIGCONT has taken effect on these processes.  Sends it again to the others."""
+    wanted = number == signal.SIGSTOP
+    others = {pid for pid in members if is_stopped(pid) != wanted}
+    send(others, number)
+    if wanted:
+        _let_vforks_end(others, members - others)
+    return not others
+
+
+def _let_vforks_end(others: Iterable[int], stopped: Iterable[int]) -> None:
     """Continue the children of parents in vfork().  Such a parent cannot stop before its child has called execve(), and
     the child may have been stopped first.  It looks like a process that waits for its disk (D).  So the children of
     both are continued; the next look stops them again.

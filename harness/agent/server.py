@@ -37,9 +37,9 @@ from harness.agent.children import (
     Children,
     ProcessTree,
     is_stopped,
-    let_vforks_end,
     oom_kills,
     send,
+    settled,
     signal_group,
     started_at,
     wait_until,
@@ -282,7 +282,7 @@ class NamedProcesses:
         members = self._part(name, names)
         if number == signal.SIGCONT:
             send(members, number)
-            self._await(lambda: not any(map(is_stopped, self._part(name, names))), name, "go on")
+            self._await(lambda: settled(self._part(name, names), number), name, "go on")
             return
         if not members:
             raise OSError(errno.ESRCH, f"no process {name!r} lives here")
@@ -323,16 +323,13 @@ class NamedProcesses:
         """Stop every process of the part, including new ones, and return them."""
         members: set[int] = set()
 
-        def settled() -> bool:
-            """Return whether two successive looks found all processes stopped.  Sends SIGSTOP again to the others."""
+        def all_stopped() -> bool:
+            """Return whether two successive looks found the same processes, and all of them stopped."""
             nonlocal members
             before, members = members, self._part(name, names)
-            running = {pid for pid in members if not is_stopped(pid)}
-            send(running, signal.SIGSTOP)
-            let_vforks_end(running, members - running)
-            return not running and members == before
+            return settled(members, signal.SIGSTOP) and members == before
 
-        self._await(settled, name, "stop")
+        self._await(all_stopped, name, "stop")
         return members
 
     def _part(self, name: str, names: ProcessNames) -> set[int]:
