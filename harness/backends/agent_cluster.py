@@ -187,13 +187,13 @@ class AgentCluster(NodesOfRun):
             if time.monotonic() > deadline:
                 raise BackendUnavailable(f"Nothing arrives on {', '.join(closed[:3])}: {advice}")
 
-    async def start_beacons(self, port: int = BEACON_PORT) -> None:
+    async def start_beacons(self) -> None:
         token = hashlib.sha256(self.spec.run_id.encode()).digest()[:8]
         addresses = {name: node.address for name, node in self._nodes.items()}
 
         async def start(name: str) -> None:
             peers = {peer: address for peer, address in addresses.items() if peer != name}
-            await self._links[name].ask(BeaconVerbs.start, token, addresses[name], port, peers, CALM_INTERVAL_MS)
+            await self._links[name].ask(BeaconVerbs.start, token, addresses[name], BEACON_PORT, peers, CALM_INTERVAL_MS)
 
         await asyncio.gather(*(start(name) for name in addresses))
 

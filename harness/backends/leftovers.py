@@ -248,12 +248,6 @@ def kept_clusters() -> list[KeptCluster]:
     return sorted(_read(), key=lambda kept: kept.since, reverse=True)
 
 
-def kept_in(run_folder: Path) -> KeptCluster | None:
-    """Return the cluster of the run in this folder, if it was left up."""
-    wanted = str(run_folder.resolve())
-    return next((kept for kept in kept_clusters() if kept.folder == wanted), None)
-
-
 def release(kept: KeptCluster, limit_s: float = RELEASED_S) -> Sequence[str]:
     """End the keeper, which removes everything first.  One sentence for each thing that it could not remove.
 

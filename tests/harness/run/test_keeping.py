@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import NO_SPARK, krucible
+from command_line import NO_SPARK, kept_in, krucible
 from docker_things import left_of, needs_docker, needs_namespaces, processes_of
 from rich.console import Console
 from waiting import is_alive, until
 
-from harness.backends.leftovers import KeptCluster, kept_in, release
+from harness.backends.leftovers import KeptCluster, release
 from harness.live import read_live
 from harness.run.keeping import Keeper
 from harness.run.session import Aside, run_and_judge

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import NO_SPARK, krucible
+from command_line import NO_SPARK, kept_in, krucible
 from docker_things import needs_docker
 from ssh_hosts import SshHosts, ssh_hosts
 from waiting import until
 
-from harness.backends.leftovers import kept_in, release
+from harness.backends.leftovers import release
 
 pytestmark = needs_docker
 LIMIT_S = 1000
