@@ -149,14 +149,6 @@ def test_a_torn_write_keeps_whole_sectors_of_its_beginning_and_all_before_it(fol
     assert sum(loss.bytes_lost.values()) == 1500 - loss.torn_bytes
 
 
-def test_a_write_within_a_sector_is_never_torn(folder: Folder) -> None:
-    folder.append("log", b"A" * 500)
-    folder.append("log", b"B" * 12)
-    folder.changes.sync_names()
-    assert folder.changes.lose("tear", Random(1)).torn_bytes == 0
-    assert folder.read("log") == b"A" * 500
-
-
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["write", "write", "write", "truncate"]), st.integers(0, 24), st.integers(1, 20)),

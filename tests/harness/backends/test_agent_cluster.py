@@ -174,7 +174,6 @@ class Played:
         self._decoder = Decoder()
         self._arrived: list[Frame] = []
         self.link = link
-        self.events: list[Mapping[str, Any]] = []
 
     async def request(self) -> dict[str, Any]:
         while not self._arrived:
@@ -196,11 +195,8 @@ async def far() -> AsyncIterator[Played]:
     near_end, far_end = socket.socketpair()
     near_reader, near_writer = await asyncio.open_connection(sock=near_end)
     far_reader, far_writer = await asyncio.open_connection(sock=far_end)
-    events: list[Mapping[str, Any]] = []
-    link = AgentLink("n1", near_reader, near_writer, events.append, lambda: "one\nagent 1.0 the last words\n")
-    played = Played(far_reader, far_writer, link)
-    played.events = events
-    yield played
+    link = AgentLink("n1", near_reader, near_writer, lambda _: None, lambda: "one\nagent 1.0 the last words\n")
+    yield Played(far_reader, far_writer, link)
     await link.close()
     far_writer.close()
     with contextlib.suppress(ConnectionError):
@@ -308,14 +304,6 @@ async def test_pieces_of_two_answers_may_be_mixed(far: Played) -> None:
     far.say({"id": second, "result": {}}, b"b2")
     far.say({"id": first, "result": {}})
     assert [await call for call in calls] == [b"a1a2", b"b1b2"]
-
-
-async def test_events_are_heard_without_a_request(far: Played) -> None:
-    far.say({"event": "exit", "pid": 5})
-    call = asyncio.create_task(far.link.call("state"))
-    far.say({"id": (await far.request())["id"], "result": {}})
-    await call
-    assert far.events == [{"event": "exit", "pid": 5}]
 
 
 @pytest.mark.virtual_time

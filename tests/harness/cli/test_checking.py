@@ -151,13 +151,6 @@ def test_a_test_of_jepsen_without_its_history_says_what_to_judge(tmp_path: Path)
     assert "judge the history.edn that Jepsen writes beside it" in result.stdout
 
 
-def test_json_has_file_verdict_and_witness(tmp_path: Path) -> None:
-    [line] = check("--model", "cas-register", "--json", *written(tmp_path, wrong=WRONG).values()).stdout.splitlines()
-    entry = json.loads(line)
-    assert (Path(entry["file"]).name, entry["verdict"]) == ("wrong", "invalid")
-    assert [e["index"] for e in entry["witness"][0]["events"]] == [2, 3]
-
-
 def test_a_damaged_file_is_unknown_by_its_line_and_the_others_are_judged(tmp_path: Path) -> None:
     twice = RIGHT.replace(":type :ok, :f :write", ":type :invoke, :f :write")
     files = written(tmp_path, cut=RIGHT[:-20], twice=twice, wrong=WRONG)

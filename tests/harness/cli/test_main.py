@@ -134,6 +134,10 @@ REFUSALS = [
     (["run", "--keys", "10000"], "--keys must be at most 6000 here, not 10000"),
     (["run", "--seed", "9" * 400], "--seed must be at most"),
     (["run", "--time-limit", "3"], "--time-limit 3 leaves no time for any fault of nemesis partition: it must be at"),
+    (
+        ["run", "--subject", "canary", "--nemesis", "none", "--backend", "docker"],
+        "subject canary has no nodes, so it cannot run on backend 'docker'",
+    ),
     (["run", "--subject", "canary"], "subject canary has no nodes to break: choose --nemesis none"),
     (["run", "--subject", "canary", "--schedule", __file__], "subject canary has no nodes to break, so it cannot play"),
     (["run", "--schedule", __file__], "test_main.py: "),

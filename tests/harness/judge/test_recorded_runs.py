@@ -80,13 +80,3 @@ def test_the_page_on_reports_quotes_the_run_of_its_pictures(judging: Judging) ->
     sentence = results["checkers"]["linearizability"]["witness"][0]["summary"]
     assert f"> Invalid: {sentence[:1].lower()}{sentence[1:]}" in page
     assert "2 of the 258 operations on k2" in " ".join(page.split()), "as the witness of the page counts them"
-
-
-def test_a_trace_that_lost_its_end_makes_a_valid_run_unknown(tmp_path: Path) -> None:
-    root = unpacked("kraft-partition", tmp_path)
-    trace = root / "trace" / "n2.jsonl"
-    lines = trace.read_bytes().splitlines(keepends=True)
-    trace.write_bytes(b"".join(lines[: len(lines) // 2]))
-    results = results_of(root)
-    assert results["verdict"] == "unknown"
-    assert "n2.jsonl: it was" in results["checkers"]["election-safety"]["reason"]

@@ -23,7 +23,7 @@ from docker_things import seconds_until
 from harness.backends import docker_engine as engine
 from harness.backends import docker_image as image
 from harness.backends.backend import BackendUnavailable, ClusterSpec
-from harness.backends.builds import NODE_WHEELS, Interrupted, node_code, run_watched, wheel_requirements
+from harness.backends.builds import NODE_WHEELS, Interrupted, run_watched, wheel_requirements
 from harness.backends.docker_backend import DockerBackend
 from harness.backends.docker_engine import connect, why_unavailable
 from harness.backends.docker_image import unpack_debian
@@ -50,12 +50,6 @@ def test_a_tree_that_is_still_being_installed_names_the_wheels_of_its_nodes(monk
 
     monkeypatch.setattr(metadata, "requires", not_installed)
     assert [line.split(">")[0] for line in wheel_requirements()] == sorted(NODE_WHEELS)
-
-
-def test_only_what_runs_on_nodes_is_copied_there() -> None:
-    code = node_code()
-    assert {"harness/agent/process.py", "checkers/base/history.py", "system_under_test/subject.py"} <= code.keys()
-    assert not [path for path in code if path.startswith(("harness/backends", "checkers/kernels", "tests"))]
 
 
 def test_without_root_and_registry_the_sentence_says_what_to_do(

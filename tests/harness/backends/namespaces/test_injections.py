@@ -316,8 +316,8 @@ Order = Callable[[], Coroutine[Any, Any, Any]]
 
 
 async def test_a_few_injections() -> None:
-    """Into two clusters at once: most of the time is the length of faults."""
-    await _judge(12, 1, 2)
+    """Into three clusters at once: most of the time is the length of faults."""
+    await _judge(8, 1, 2, 3)
 
 
 @pytest.mark.nightly
