@@ -5,6 +5,7 @@ One seed decides everything: a fresh process with another hash seed makes the sa
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from random import Random
@@ -19,9 +21,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import simulated_runs
 from journals import recorded
-from simulated_runs import conducted
+from rich.console import Console
 
 from checkers.base.columns import read_stream
 from checkers.base.results import NO_RESULTS, RESULTS, as_object, read_results
@@ -30,7 +31,12 @@ from checkers.record.run_record import JOURNAL, Begun, RunRecord
 from harness.backends.simulator import damage_machine, shown
 from harness.judge.judge_run import judge
 from harness.registry import check_names, load_subject
+from harness.run.clock import clock_of
+from harness.run.conductor import Conductor
+from harness.run.context import prepare
+from harness.run.recorder import RunFolder
 from harness.spec import Spec, WrongSpec
+from harness.terminal.progress import Progress
 from simulation.loop import SimulatedLoop
 from simulation.machine import Machine
 from simulation.network import SimulatedNetwork
@@ -88,6 +94,19 @@ def _lines(path: Path) -> list[str]:
 
 def _bytes(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
+
+
+def conducted(results: Path, spec: Spec) -> RunFolder:
+    """A run on virtual time, not yet judged."""
+    loop = SimulatedLoop()
+    clock = clock_of(loop, datetime.now(UTC))
+    folder = RunFolder.create(results, spec)
+    progress = Progress(Console(file=io.StringIO()), clock.monotonic_s)
+    try:
+        loop.run(Conductor(prepare(spec, "simulator", folder, progress, clock)).run())
+    finally:
+        progress.stop()
+    return folder
 
 
 MAIN_S = 12.0
@@ -197,8 +216,8 @@ SPEC = Spec(nemesis="partition,kill,power", backend="simulator", nodes=3, rate_h
 
 
 def in_a_fresh_process(results: Path, seed: int, hash_seed: int) -> Path:
-    program = [sys.executable, simulated_runs.__file__, str(results), json.dumps({**SPEC.to_json(), "seed": seed})]
-    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(Path.cwd())}
+    program = [sys.executable, __file__, str(results), json.dumps({**SPEC.to_json(), "seed": seed})]
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": f"{Path.cwd()}:tests/support"}
     done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip())
@@ -231,3 +250,7 @@ def test_the_verdict_is_the_same_with_all_that_was_looked_at(runs: tuple[Path, P
 def test_another_seed_is_another_run(runs: tuple[Path, Path, Path]) -> None:
     first, _, other = runs
     assert first_difference(first, other).startswith("history.arrows, row ")
+
+
+if __name__ == "__main__":
+    print(conducted(Path(sys.argv[1]), Spec.from_json(json.loads(sys.argv[2]))).root)

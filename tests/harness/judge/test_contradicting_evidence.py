@@ -19,7 +19,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from canary_run import canary_run
 from journals import count_rows, edit_journal, recorded
+from recorded_runs import unpacked
 
 from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, NEMESIS, MalformedHistory, Type
@@ -28,6 +30,7 @@ from checkers.record.faults import silent_processes
 from checkers.record.files import BrokenFile
 from checkers.record.run_record import FINAL_READS, JOURNAL, RunRecord
 from checkers.sealing.manifest import write_manifest
+from checkers.sealing.seal import seal
 from harness.judge.judge_run import judge
 from harness.story.headline import verdict_in_words
 from tests.support.records_of_runs import results_in
@@ -68,6 +71,20 @@ def edit(run: Path, name: str, change: Callable[[Any], object]) -> None:
 
 Mistake = Callable[[Path], None]
 Copy = Callable[[str], Path]
+
+
+RECORDED = ("kraft-partition", "kraft-kill", "kraft-stale-read", "etcd-partition")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Sealed runs, to be altered in copies."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = {name: unpacked(name, folder / name) for name in RECORDED}
+    found["canary"] = canary_run(folder / "lists", workload="list-append")
+    for run in found.values():
+        seal(run)
+    return found
 
 
 @pytest.fixture
