@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import warnings
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -37,7 +39,8 @@ from confluent_kafka.admin import (
 )
 from fake_quorum import FakeNode, start_nodes
 from kio.schema.errors import ErrorCode
-from loopback_cluster import LoopbackCluster
+from local_node import LocalNode
+from own_address import HOST, free_ports
 from waiting import PATIENCE_S
 
 from system_under_test.client import Outcome, Placement, ProcessClient, Request
@@ -45,6 +48,38 @@ from system_under_test.kraft.client import connect
 from system_under_test.kraft.node.broker_role import CLEAN_SHUTDOWN
 from system_under_test.kraft.wire.channel import Connection
 from system_under_test.kraft.wire.versions import DESCRIBE_QUORUM, METADATA, requested
+
+COMMAND = ("-m", "system_under_test.kraft", "--config")
+
+
+class LoopbackCluster:
+    """`start` formats and starts every node; `stop` kills what still runs.  Output goes to log/output of each node.
+
+    more: goes into every node's configuration."""
+
+    def __init__(self, root: Path, count: int, **more: Any) -> None:
+        self._peers = {f"n{number}": [number, HOST, port] for number, port in enumerate(free_ports(count), 1)}
+        self.nodes = {name: LocalNode(name, HOST, root) for name in self._peers}
+        self.addresses = {name: f"{host}:{port}" for name, (_, host, port) in self._peers.items()}
+        self._more = {"cluster_id": "loopback-cluster", "peers": self._peers, "seed": 1, **more}
+
+    async def start(self) -> None:
+        for name, node in self.nodes.items():
+            own = {"node_id": self._peers[name][0], "name": name, "listen": self.addresses[name]}
+            config = {**own, "data_dir": node.data_dir, "trace_dir": node.trace_dir, **self._more}
+            await node.write(f"{node.log_dir}/node.json", json.dumps(config).encode())
+            done = await node.run([*node.python, *COMMAND, f"{node.log_dir}/node.json", "--format"])
+            assert done.status == 0, done.stderr
+        for name in self.nodes:
+            await self.start_node(name)
+
+    async def start_node(self, name: str) -> None:
+        node = self.nodes[name]
+        await node.start([*node.python, *COMMAND, f"{node.log_dir}/node.json"], output=f"{node.log_dir}/output")
+
+    async def stop(self) -> None:
+        for node in self.nodes.values():
+            await node.signal("KILL")
 
 
 @pytest.fixture

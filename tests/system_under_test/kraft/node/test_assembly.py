@@ -14,8 +14,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from assembled_nodes import PORT, AssembledNodes, on_machines
 from kio.schema.api_versions.v0 import request as api_versions
+from node_cluster import PORT, AssembledNodes, on_machines
 from own_address import HOST, free_ports
 from waiting import eventually
 

@@ -12,8 +12,20 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from assembled_nodes import PORT, AssembledNodes, on_machines
-from node_cluster import OFTEN, REPLICAS, VOTERS, Boot, Cluster, create, fill, set_retention, unexplained
+from node_cluster import (
+    OFTEN,
+    PORT,
+    REPLICAS,
+    VOTERS,
+    AssembledNodes,
+    Boot,
+    Cluster,
+    create,
+    fill,
+    on_machines,
+    set_retention,
+    unexplained,
+)
 from waiting import eventually
 
 from system_under_test.kraft.log.log import FOLDER
