@@ -77,12 +77,7 @@ from checkers.kernels.codes import Processes, dictionary_codes
 from checkers.kernels.operations import CAS, OTHER, READ, Events, pair_events
 from checkers.kernels.raft import ABSENT, NOWHERE, Slice, compare_slices, irregular
 from checkers.kernels.register_unique_values import FORGET, UNSEEN, judge_and_forget
-from checkers.raft.log_matching import (
-    FALL,
-    HOLE,
-    fork,
-    wrong_alone,
-)
+from checkers.raft.log_matching import FALL, HOLE, fork, wrong_alone
 from checkers.raft.monitor import Monitor
 from checkers.raft.reading import rows_of_table
 from checkers.raft.rules import TraceRow

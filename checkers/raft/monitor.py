@@ -215,9 +215,7 @@ class NodeMonitor:
         gone_ns = -1 if state.last is None else state.last.time_ns
         if self._explains is not None and not self._explains(gone_ns, row.time_ns):
             words = {"disk": row.detail, "found": f"at a start ({row.where})"}
-            found.append(
-                rules.RuleBreach(rules.rule_of(rules.DISK_REPLACED), rules.RuleEvidence((state.disk, row), words))
-            )
+            found.append(rules.breach(rules.DISK_REPLACED, (state.disk, row), words))
         state.begin_disk()
         self._snapshot = 0
         return found
@@ -361,9 +359,7 @@ def _by_number(name: str) -> tuple[int, str]:
 def two_rows(kind: str, one: TraceRow, other: TraceRow) -> rules.RuleBreach:
     """Return the violation of two rows at one offset, whose prefixes or states differ."""
     both = " and ".join(dict.fromkeys((one.node, other.node)))
-    return rules.RuleBreach(
-        rules.rule_of(kind), rules.RuleEvidence((one, other), {"both": both, "last": _at(other) - 1})
-    )
+    return rules.breach(kind, (one, other), {"both": both, "last": _at(other) - 1})
 
 
 class FirstHashes:

@@ -506,9 +506,11 @@ RULES = tuple(
 """Every rule, as `rules.toml` states it."""
 
 
-def rule_of(kind: str) -> RaftRule:
-    """Return the first rule of this kind."""
-    return next(rule for rule in RULES if rule.kind == kind)
+def breach(
+    kind: str, rows: tuple[TraceRow, ...], words: Mapping[str, object], facts: Mapping[str, object] = {}
+) -> RuleBreach:
+    """Return the violation of the first rule of this kind, by its `RuleEvidence`."""
+    return RuleBreach(next(rule for rule in RULES if rule.kind == kind), RuleEvidence(rows, words, facts))
 
 
 BY_EVENT: dict[str, tuple[RaftRule, ...]] = {

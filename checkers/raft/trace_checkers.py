@@ -182,7 +182,7 @@ class TimedMonitor:
         )
         words = {"held": held, "lacked": lacked, "without": " ".join(without)}
         facts = {"offset": mark - 1, "committed_below": mark, "may_have_held": holders}
-        return [rules.RuleBreach(rules.rule_of(rules.BEFORE_MAJORITY), rules.RuleEvidence((row,), words, facts))]
+        return [rules.breach(rules.BEFORE_MAJORITY, (row,), words, facts)]
 
     def _voters_named(self, leader: _Voter, row: TraceRow) -> list[rules.RuleBreach]:
         names, latest = named_by(row), leader.latest
@@ -199,8 +199,7 @@ class TimedMonitor:
             self.joined += 1
             if replica.durable < needed:
                 words = {"voter": name, "reached": replica.durable, "needed": needed, "start": start}
-                words["within"] = CAUGHT_UP_WITHIN_S
-                found.append(rules.RuleBreach(rules.rule_of(rules.JOINED_EARLY), rules.RuleEvidence((row,), words)))
+                found.append(rules.breach(rules.JOINED_EARLY, (row,), words | {"within": CAUGHT_UP_WITHIN_S}))
         return found
 
 

@@ -272,8 +272,7 @@ def unnamed_disks(
         taken = taken_ns.get(copy["copy"], -1)
         if not trace_checkers.explained(spans, at.last_ns, taken if taken >= 0 else trace_checkers.FOREVER_NS):
             words = {"disk": copy["disk"], "found": f"in copy {copy['copy']} ({copy['when']})"}
-            breach = rules.RuleBreach(rules.rule_of(rules.DISK_REPLACED), rules.RuleEvidence((at.disk,), words))
-            witnesses.append(breach.witness([copy_row(copy)]))
+            witnesses.append(rules.breach(rules.DISK_REPLACED, (at.disk,), words).witness([copy_row(copy)]))
     return witnesses
 
 
@@ -313,9 +312,7 @@ def _snapshots(found: TraceFindings) -> Verdict:
         return Verdict(Validity.NOT_APPLICABLE, reason="no node took a snapshot, and every log begins at offset 0")
     committed = max((report.largest_mark for report in reports), default=0)
     late = [
-        rules.RuleBreach(
-            rules.rule_of(rules.SNAPSHOT_BEYOND), rules.RuleEvidence((row,), {"known": "not known yet"})
-        ).witness()
+        rules.breach(rules.SNAPSHOT_BEYOND, (row,), {"known": "not known yet"}).witness()
         for report in reports
         for row in report.snapshots
         if row.peer is not None and (row.offset or 0) > committed

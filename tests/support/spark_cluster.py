@@ -79,11 +79,6 @@ class Cluster:
         """Process ids of the executors' virtual machines."""
         return [pid for worker in self.workers for pid in descendants(worker.pid) if runs(pid, "ExecutorBackend")]
 
-    def python_workers(self) -> list[int]:
-        """Process ids of what the executors' Python daemons have forked."""
-        daemons = [pid for executor in self.executors() for pid in children(executor) if runs(pid, "krucible_boot")]
-        return [pid for daemon in daemons for pid in children(daemon)]
-
     def _start(self, name: str, prefix: list[str], arguments: list[str]) -> subprocess.Popen[bytes]:
         import pyspark
 

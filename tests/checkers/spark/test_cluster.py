@@ -73,20 +73,6 @@ def test_every_checker_says_the_same_in_process_on_local_spark_and_on_a_cluster(
     assert_same(results, in_process)
 
 
-@pytest.mark.nightly
-def test_an_executor_killed_in_the_middle(
-    run: StoredRun, in_process: dict[str, Any], cluster: Cluster, driver: Driver
-) -> None:
-    """After every change, a node is killed with its executor, and a frozen executor is given up."""
-    until(lambda: len(cluster.python_workers()) == 2, "both executors to work")
-    job = driver.judge(run.root, DELAY_S)
-    job.wait_for(6)
-    victim = cluster.executors()[0]
-    os.kill(victim, signal.SIGKILL)
-    assert_same(job.results(), in_process)
-    assert victim not in cluster.executors()
-
-
 def test_a_node_killed_in_the_middle(
     run: StoredRun, in_process: dict[str, Any], cluster: Cluster, driver: Driver
 ) -> None:
