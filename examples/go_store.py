@@ -19,13 +19,13 @@ import (
 )
 
 // store is an embedded database.  transact runs a function as one transaction that is durable when it returns; the
-// first result is true if the store refused it.  keys lists all keys with a prefix, without it.
+// first result is true if the store refused it.  keys lists all keys with a prefix, and removes the prefix.
 type store interface {
 	transact(func(transaction) error) (bool, error)
 	keys(prefix string) ([]string, error)
 }
 
-// transaction: get returns nil where nothing is held.
+// transaction: get returns nil if the key has no value.
 type transaction interface {
 	get(key string) ([]byte, error)
 	set(key string, value []byte) error
@@ -46,7 +46,7 @@ var noise = func() []byte { // 4 KiB that cannot be compressed, so that files gr
 }()
 
 func runSteps(steps []any, on transaction) error {
-	written := map[string][]byte{} // some stores do not show a transaction what it has written
+	written := map[string][]byte{} // in some stores a transaction cannot read its own writes
 	for _, each := range steps {
 		step := each.([]any)
 		key, held := "list/"+step[1].(string), entry{List: []any{}, Noise: noise}

@@ -184,7 +184,7 @@ func open() store {
 	}))
 	go func() {
 		for range time.Tick(5 * time.Second) {
-			_ = db.Merge() // refuses where fewer than two files are there
+			_ = db.Merge() // fails if there are fewer than two files
 		}
 	}()
 	return nutsStore{db}

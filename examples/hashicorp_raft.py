@@ -81,10 +81,10 @@ type server struct {
 	raft     *raft.Raft
 	kept     *registers
 	barrier  bool
-	caughtUp atomic.Uint64 // the last term in which this leader had applied all that was committed before it
+	caughtUp atomic.Uint64 // the last term in which this leader had applied all entries committed before the term
 }
 
-// read returns a value that no leader had replaced when the request came.
+// read returns a value that no leader had replaced when the request arrived.
 func (s *server) read(key string) (any, error) {
 	term := s.raft.CurrentTerm()
 	if s.barrier || s.caughtUp.Load() != term {
@@ -129,7 +129,7 @@ func (s *server) serve(client net.Conn) {
 	for lines := bufio.NewScanner(client); lines.Scan(); {
 		found, err := s.answer(lines.Bytes())
 		answer := map[string]any{"ok": found}
-		if errors.Is(err, raft.ErrNotLeader) { // it never entered the log
+		if errors.Is(err, raft.ErrNotLeader) { // the entry was never in the log
 			answer = map[string]any{"refused": err.Error()}
 		} else if err != nil {
 			answer = map[string]any{"error": err.Error()}
@@ -147,7 +147,7 @@ func must[T any](made T, err error) T {
 	return made
 }
 
-// Arguments: how to read ("verify" or "barrier"), name and address of this node, and those of all nodes.
+// Arguments: way to read ("verify" or "barrier"), name and address of this node, names and addresses of all nodes.
 func main() {
 	how, address := os.Args[1], os.Args[3]
 	config := raft.DefaultConfig()

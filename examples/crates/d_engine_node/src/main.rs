@@ -3,7 +3,7 @@
 //!     d_engine_node CONFIGURATION ADDRESS:PORT
 //!
 //! `["put", KEY, TEXT]`, `["get", KEY]` (a linearizable read) and `["status"]`, which reports the term and the number of
-//! the leader that this node knows.  A node that does not lead answers "refused": it has done nothing.
+//! the leader that this node knows.  A node that does not lead answers "refused", and does nothing.
 
 use std::{env, error::Error, sync::Arc};
 

@@ -2,9 +2,9 @@
 //!
 //!     hiqlite_node NUMBER PORT ADDRESS…      NUMBER of this node, from 1; the ADDRESSes of all nodes
 //!
-//! `["execute", SQL, [PARAMETERS]]` and `["query", SQL, [PARAMETERS]]` go through the Raft.  `["lock", KEY]` waits for
-//! a distributed lock, `["unlock", KEY]` gives it back; a lock belongs to its connection.  `["status"]` reports the
-//! term and the leader of the Raft of the database and of the cache, in which the locks stand.
+//! `["execute", SQL, [PARAMETERS]]` and `["query", SQL, [PARAMETERS]]` go through Raft.  `["lock", KEY]` waits for
+//! a distributed lock, `["unlock", KEY]` releases it; a lock belongs to its connection.  `["status"]` reports the
+//! term and the leader of two Raft groups: the group of the database, and the group of the cache, which has the locks.
 
 use std::{collections::HashMap, env, error::Error, fs, path::Path};
 
@@ -18,7 +18,7 @@ const SCHEMA_IS_MADE: &str = "schema_is_made";
 
 type Answer = Result<Value, Box<dyn Error + Send + Sync>>;
 
-/// hiqlite wants one cache; locks live beside its caches.
+/// hiqlite needs a cache to offer locks.
 #[derive(Debug)]
 enum Cache {
     Only,

@@ -4,10 +4,10 @@
 //!
 //! POLICY of reads: `lease` or `index`.  NUMBER of this node, from 1; the ADDRESSes of all nodes.
 //!
-//! `["write", KEY, TEXT]`, `["read", KEY]` and `["status"]`, which reports term and leader.  A node that does not lead,
-//! or hands its leadership over, answers "refused": it has done nothing.  Requests between nodes begin with a number,
-//! with which their answers begin, too.  A leader hands over to the next node after it has led for a while.
-//! All is kept in memory (openraft-memstore), so a node must not be restarted.
+//! Requests: `["write", KEY, TEXT]`, `["read", KEY]`, and `["status"]`, which reports term and leader.  A node that does
+//! not lead, or hands its leadership over, answers "refused", and does nothing.  Requests between nodes begin with a
+//! number, which their answers repeat.  A leader hands over to the next node after a fixed time.
+//! All data is in memory (openraft-memstore), so a node must not be restarted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::{
@@ -29,7 +29,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, sleep};
 
-/// How long a leader leads before it hands over, and a connection lasts whose packets are not acknowledged.
+/// Time until a leader hands over, and until a connection whose packets are not acknowledged is closed.
 const LED: Duration = Duration::from_secs(2);
 const UNHEARD: Duration = Duration::from_secs(6);
 
@@ -39,7 +39,7 @@ type Failed = RPCError<Types>;
 
 type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Value>>>>;
 
-/// A connection to another node, over which many requests may be under way.
+/// A connection to another node, which may have many pending requests.
 #[derive(Default)]
 struct Link {
     address: String,
@@ -82,7 +82,7 @@ impl Link {
             waiting.lock().await.insert(number, asker);
             let line = json!([number, word, request]);
             write.write_all(format!("{line}\n").as_bytes()).await?;
-            *open = Some((write, waiting)); // a request that failed or was given up before closes the connection
+            *open = Some((write, waiting)); // a request that failed or was abandoned earlier closes the connection
         }
         let mut answer = answered.await.map_err(io::Error::other)?;
         match answer.get_mut("ok") {

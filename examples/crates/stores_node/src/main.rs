@@ -27,14 +27,14 @@ static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     (0..4096).map(|_| next()).collect()
 });
 
-/// The list comes first, in a line of its own.
+/// The list comes first, on its own line.
 fn list_of(held: &[u8]) -> Fallible<Vec<Value>> {
     let end = held.iter().position(|&byte| byte == b'\n').ok_or("a value has no line")?;
     Ok(serde_json::from_slice(&held[..end])?)
 }
 
 fn run(steps: &Value, on: &mut dyn Transaction) -> Fallible<Value> {
-    let mut written = HashMap::<String, Vec<Value>>::new(); // some stores don't show a transaction what it has written
+    let mut written = HashMap::<String, Vec<Value>>::new(); // in some stores a transaction cannot read its own writes
     let mut done = Vec::new();
     for step in steps.as_array().ok_or("no steps")? {
         let key = format!("list/{}", step[1].as_str().ok_or("no key")?);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 pub type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// `get` returns nothing where no value is held.
+/// `get` returns None if the key has no value.
 pub trait Transaction {
     fn get(&mut self, key: &str) -> Fallible<Option<Vec<u8>>>;
     fn set(&mut self, key: &str, value: Vec<u8>) -> Fallible<()>;
@@ -17,7 +17,7 @@ pub trait Transaction {
 pub type Run<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Fallible<Value>;
 
 pub trait Store: Send + Sync {
-    /// Run a function as one transaction.  The inner error says that the store refused it: nothing has happened.
+    /// Run a function as one transaction.  The inner error says that the store refused the transaction, so it had no effect.
     fn transact(&self, run: Run) -> Fallible<Result<Value, String>>;
     /// All keys with a prefix, in any order.
     fn keys(&self, prefix: &str) -> Fallible<Vec<String>>;
