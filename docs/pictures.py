@@ -1,4 +1,4 @@
-"""Draws the pictures of these pages, from runs that the tests keep.
+"""Draw the pictures of these pages, from runs that are stored with the tests.
 
     python docs/pictures.py
 
@@ -37,7 +37,7 @@ RUNS = {
     "kraft-partition": "20261122T053012Z-1",
 }
 KAFKA = ("kafka-commit-before-processing", "20261129T184019Z-7-commit-before-processing")
-"""Drawn alone: the pages of many runs show those of the bundled system."""
+"""Archive and name of the run of Kafka.  Only its own picture shows it: pages of many runs show the bundled system."""
 PICTURES = ("report", "witness", "kafka", "terminal", "step", "serve", "night")
 WIDTH, COLUMNS = 1280, 144
 PAPER = '<body style="margin:0;padding:20px 24px;background:#fbfaf7;color:#1b1f24">{code}</body>'
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def unpacked(archive: str, name: str) -> Path:
-    """Return the folder of a kept run, judged anew and noted in the lake."""
+    """Judge a stored run again, add it to the lake, and return its folder."""
     folder = Path("results", "test-partition", name)
     folder.mkdir(parents=True)
     with tarfile.open(DATA / f"{archive}.tar.xz") as tar:
@@ -83,7 +83,7 @@ def shown(browser: Browser, path: Path, height: int = 900) -> Page:
 
 
 def few_colours(path: Path) -> None:
-    """Write a picture again with 256 colours: a third of the bytes, and no colour is far from its own."""
+    """Reduce a picture to 256 colours: the file shrinks to a third, and colours change little."""
     with Image.open(path) as picture:
         few = picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
@@ -104,7 +104,7 @@ def krucible(*words: str) -> str:
 
 
 def terminal(browser: Browser, name: str, *words: str) -> None:
-    """Draw a command and what it prints, from its verdict on if it has one."""
+    """Draw a command and its output, starting at the verdict if there is one."""
     printed = Text.from_ansi(krucible(*words))
     printed = printed[max(0, printed.plain.find("Invalid: ")) :]
     console = Console(record=True, width=COLUMNS, file=io.StringIO())
