@@ -1,31 +1,65 @@
-"""Valid means that an order exists: it is found, replayed, and can be written out.  Invalid: there is none."""
+"""Valid means that an order exists: it is found, replayed, and can be written out.  Invalid: there is none.
+
+What every order has in common: it holds in each of them, and verdicts that rest on it are those of brute force.
+
+An order at the strongest level proves that the graph of all dependencies has no cycle.
+
+The pairs of causal agree with their definition, on histories in which a key has many visible writers.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
 from random import Random
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
+from adversarial_histories import adversarial
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_transactions import simulate
+from test_transactions_adversaries import compare
+from toy_transactions import ISOLATIONS, simulate
 
-from bench.instruments.transaction_histories import by_session, spliced
+from bench.instruments.transaction_histories import by_session, shuffled, simulate_sessions, spliced
 from bench.instruments.transaction_histories import simulate as simulate_columns
 from bench.instruments.transaction_histories import simulate_sessions as simulate_isolation
-from checkers.base.arrays import Int32
+from checkers.base.arrays import Int32, Int64
 from checkers.base.checker import Budget
 from checkers.base.history import Event, Type
 from checkers.base.verdict import Validity
+from checkers.kernels.codes import dense_processes
+from checkers.kernels.transactions import order_problem as problems
 from checkers.kernels.transactions import rw_register
-from checkers.kernels.transactions.columns import element_bases, new_findings
-from checkers.kernels.transactions.order_search import _RESTS_MAX, _drop_newest, _rest_also_on
+from checkers.kernels.transactions import visible_writes as visible
+from checkers.kernels.transactions.columns import OK, READ, Transactions, element_bases, new_findings
+from checkers.kernels.transactions.cycle_levels import next_of_process
+from checkers.kernels.transactions.dependencies import build_graph, link_groups
+from checkers.kernels.transactions.order_problem import Forced, OrderProblem, forced_order, problem_of
+from checkers.kernels.transactions.order_replay import FITS, replay_registers
+from checkers.kernels.transactions.order_search import (
+    _RESTS_MAX,
+    ORDER,
+    Guess,
+    _drop_newest,
+    _rest_also_on,
+    find_order,
+    guess_of,
+    no_time,
+    ranked,
+)
+from checkers.kernels.transactions.rw_register import read_registers
 from checkers.transactions import complete
-from checkers.transactions.complete import Known, WrongOrder, decide
-from checkers.transactions.judge import judge_columns, judge_transactions, judge_transcript
+from checkers.transactions.anomalies import MODELS, STRICT_SERIALIZABLE
+from checkers.transactions.complete import Known, WrongOrder, decide, known_of
+from checkers.transactions.cycles import find_cycles
+from checkers.transactions.judge import _Question, judge_columns, judge_transactions, judge_transcript
 from checkers.transactions.no_order import part_of
-from checkers.transactions.read import Model, read_transactions
+from checkers.transactions.read import Model, Transcript, read_transactions
 from checkers.transactions.tape import Tape, at_once, one_after_another
 
 LONG_FORK = at_once("wx1 wy1", "wx2", "wy2", "=x2 =y1", "=x1 =y2")
@@ -207,3 +241,208 @@ def test_a_part_of_a_history_lacks_what_was_read_of_others() -> None:
     part = part_of(transcript, [1, 2])
     assert part.lists.tolist() == [transcript.txns.lists[1]]
     assert np.diff(part.first).tolist() == [1, 1]
+
+
+STEPS_MAX = 1_000_000
+
+
+def forced_and_orders(rng: Random) -> tuple[Forced, list[tuple[int, ...]]] | None:
+    """What is forced for a tiny history of registers, and all its orders; None if single reads are wrong."""
+    txns = read_transactions(adversarial(rng, "rw-register", unique=True), "rw-register").txns
+    key_count = int(txns.key.max()) + 1 if len(txns.key) else 0
+    base, found = element_bases(txns, key_count), new_findings()
+    written = read_registers(txns, base, found)
+    if found.times.any():
+        return None
+    problem = problem_of(txns, base, written, None, np.empty(0, np.int32), True)
+    happened = np.flatnonzero(written.happened).tolist()
+    skipped = np.zeros(key_count, np.bool_)
+    orders = [
+        order
+        for order in permutations(happened)
+        if replay_registers(txns, np.array(order, np.int32), key_count, False, skipped) == FITS
+    ]
+    return forced_order(problem, STEPS_MAX), orders
+
+
+def test_what_is_forced_holds_in_every_order() -> None:
+    rng, several, edges = Random(7), 0, 0
+    for _ in range(700):
+        found = forced_and_orders(rng)
+        if found is None:
+            continue
+        forced, orders = found
+        pairs = list(zip(forced.edges.source.tolist(), forced.edges.target.tolist(), strict=True))
+        for order in orders:
+            place = {t: at for at, t in enumerate(order)}
+            assert all(place[a] < place[b] for a, b in pairs if a in place and b in place), (pairs, order)
+            edges += len(pairs)
+        several += len(orders) > 1
+    assert several > 40 and edges > 200
+
+
+def test_verdicts_are_those_of_every_execution(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each search has a bad guess, stops at its first circle, and goes on with what is forced."""
+    rng = Random(8)
+    asked: list[Forced] = []
+
+    def counted(problem: OrderProblem, steps_max: int) -> Forced:
+        asked.append(forced_order(problem, steps_max))
+        return asked[-1]
+
+    def badly_guessed(txns: Transactions, problem: OrderProblem, *, snapshots: bool, **_: Any) -> Guess:
+        happened = np.repeat(problem.happened, 2 if snapshots else 1)
+        return ranked(np.array(rng.sample(range(len(happened)), len(happened)), np.int64), happened)
+
+    monkeypatch.setattr(complete, "_PATIENCE_WITHOUT_FORCED", 0)
+    monkeypatch.setattr(complete, "forced_order", counted)
+    monkeypatch.setattr(complete, "guess_of", badly_guessed)
+    seen = compare("rw-register", rng, 60, unique=True)
+    assert seen["valid"] > 100 and seen["invalid"] > 100, seen
+    assert len(asked) > 10
+
+
+def test_a_history_of_which_reads_alone_show_the_order_is_decided() -> None:
+    """Without what is forced, 20 million steps decided nothing."""
+    history = shuffled(simulate_sessions(1500, 8, 1500)[0])
+    verdict = judge_transcript(history, Budget(steps=20_000_000), consistency="serializable")
+    assert verdict.validity is Validity.VALID
+    assert verdict.details["search"]["forced"] > 10_000
+
+
+def test_a_read_of_another_version_in_such_a_history_is_found() -> None:
+    history = shuffled(simulate_sessions(1000, 8, 1000)[0])
+    txns = history.txns
+    value = txns.value.copy()
+    for key in range(40):
+        shown = np.flatnonzero((txns.kind == READ) & (txns.key == key) & (np.repeat(txns.status == OK, 8)))
+        value[shown] = np.roll(value[shown], 1)
+    changed = replace(history, txns=txns._replace(value=value))
+    verdict = judge_transcript(changed, Budget(steps=20_000_000), consistency="serializable")
+    assert verdict.validity is Validity.INVALID
+
+
+def histories(rng: Random, cases: int) -> Iterator[list[Event]]:
+    """Tiny ones, some with a made-up answer, and longer ones of every database, with open and failed transactions."""
+    for _ in range(cases):
+        yield adversarial(rng, "rw-register", unique=True)
+        yield simulate(
+            rng,
+            "rw-register",
+            rng.choice(ISOLATIONS),
+            transactions=rng.randint(5, 25),
+            processes=rng.randint(2, 6),
+            keys=rng.randint(1, 4),
+            trouble=rng.choice([0, 0.1]),
+        )
+
+
+def outcome(transcript: Transcript) -> str:
+    """Compare with the sweep of the graph; the finding of both, or that single reads are wrong."""
+    txns, found = transcript.txns, new_findings()
+    if not len(txns.key):
+        return "not asked"
+    base = element_bases(txns, int(txns.key.max()) + 1)
+    known = known_of(txns, "rw-register", base, found)
+    written = known.written
+    if found.times.any():
+        return "not asked"
+    serial = decide(txns, known, STRICT_SERIALIZABLE, 10**6).outcome == ORDER
+    direct, groups = rw_register.link(txns, base, written, found)
+    group_count, count = int(base[-1]) + len(base) - 1, len(txns.status)
+    graph, incoming = build_graph(direct, link_groups(groups, group_count, count), count + group_count)
+    search = find_cycles(txns, graph, incoming, written.happened, transcript.event_count, 10**6)
+    assert not serial or (search.order is not None and not found.times.any()), transcript
+    return "serial" if serial else "cycle" if search.order is None else "neither"
+
+
+def test_where_an_order_exists_the_graph_has_no_cycle() -> None:
+    seen = Counter(outcome(read_transactions(events, "rw-register")) for events in histories(Random(1), 300))
+    assert seen["serial"] > 200, seen
+    assert seen["cycle"] > 40, seen
+
+
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_sessions_without_time_are_compared_too(snapshots: bool) -> None:
+    seen = Counter[str]()
+    for seed in range(20):
+        for keys in (5, 40, 1000):
+            history, begin, end = simulate_sessions(150, 4, keys, snapshots=snapshots, seed=seed)
+            seen.update(map(outcome, (history, by_session(history), by_session(history, (begin, end)))))
+    assert seen["serial"], seen
+    assert seen["cycle"] or not snapshots, seen
+
+
+def test_verdicts_stay_the_same_with_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every level: validity, anomalies, witnesses and what is ruled out."""
+    given = list(histories(Random(2), 10))
+    cases = [(events, level) for events in given for level in MODELS]
+    with_it = [judge_transactions(events, "rw-register", consistency=level) for events, level in cases]
+    monkeypatch.setattr(_Question, "_shows_no_cycle", lambda *_: False)
+    assert with_it == [judge_transactions(events, "rw-register", consistency=level) for events, level in cases]
+    assert {verdict.validity for verdict in with_it} >= {Validity.VALID, Validity.INVALID}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(10))
+def test_many_more_histories(part: int, night: Random) -> None:
+    for events in histories(Random(night.randrange(2**31)), 5000):
+        outcome(read_transactions(events, "rw-register"))
+
+
+@pytest.mark.parametrize("keys", [5, 20, 100])
+@pytest.mark.parametrize("snapshots", [False, True])
+@pytest.mark.parametrize("sessions", [False, True])
+def test_causal_pairs_order_exactly_the_visible_writers_before_the_one_that_was_read(
+    keys: int, snapshots: bool, sessions: bool
+) -> None:
+    txns = by_session(simulate_sessions(150, 4, keys, snapshots=snapshots, seed=keys)[0]).txns
+    base, found = element_bases(txns, int(txns.key.max()) + 1), new_findings()
+    written = rw_register.read_registers(txns, base, found)
+    process, count = dense_processes(txns.process)
+    following = next_of_process(process, count, written.happened) if sessions else np.empty(0, np.int32)
+    problem = problems.problem_of(txns, base, written, None, following, False)
+    alone = problems.without_overwriting(problem)
+    outcome, search = find_order(alone, no_time(), guess_of(txns, alone, snapshots=False), False, 1 << 40)
+    assert outcome == ORDER
+    if sessions:
+        chain, place, chains = visible.session_chains(process, count, search.order)
+    else:
+        chain, place, chains = visible.reading_chains(problem, search.order)
+    pairs = visible.causal_pairs(problem, search.order, chain, place, chains)
+
+    reads, seen = reads_of(txns, base, written.writer), nx.DiGraph()
+    seen.add_nodes_from(np.flatnonzero(written.happened).tolist())
+    seen.add_edges_from((by, t) for t, _, by in reads if by >= 0)
+    seen.add_edges_from((t, int(then)) for t, then in enumerate(following.tolist()) if then >= 0)
+    visible_to = nx.transitive_closure_dag(seen)
+    demanded = set()
+    for t, key, by in reads:
+        writers = set(txns_that_write(txns, key)) & set(visible_to.predecessors(t)) - {by}
+        demanded |= {(w, by) if by >= 0 else (t, w) for w in writers}
+    made = set(zip(pairs.source.tolist(), pairs.target.tolist(), strict=True))
+    assert made and made <= demanded
+    assert all(visible_to.has_edge(*pair) for pair in demanded - made - closed(visible_to, made))
+
+
+def closed(visible_to: nx.DiGraph[int], made: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Return every order that follows from visibility and from the pairs."""
+    both = nx.DiGraph(visible_to)
+    both.add_edges_from(made)
+    return set(nx.transitive_closure(both).edges)
+
+
+def reads_of(txns: Transactions, base: Int64, writer: Int32) -> list[tuple[int, int, int]]:
+    """(reader, key, writer or -1) of each committed read."""
+    owner = np.repeat(np.arange(len(txns.status)), np.diff(txns.first))
+    rows = np.flatnonzero((txns.kind == READ) & (txns.status[owner] == OK))
+    return [
+        (int(owner[r]), int(txns.key[r]), int(writer[base[txns.key[r]] + txns.value[r]]) if txns.value[r] >= 0 else -1)
+        for r in rows
+    ]
+
+
+def txns_that_write(txns: Transactions, key: int) -> list[int]:
+    owner = np.repeat(np.arange(len(txns.status)), np.diff(txns.first))
+    wrote = (txns.kind != READ) & (txns.key == key) & (txns.status[owner] == OK)
+    return [int(t) for t in np.unique(owner[wrote])]
