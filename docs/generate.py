@@ -173,7 +173,7 @@ def room_of(module: str, inside: str) -> str | None:
     if parts[: len(top)] != top or len(parts) <= len(top):
         return None
     name = ".".join(parts[: len(top) + 1])
-    return parts[len(top)] if (ROOT / name.replace(".", "/")).is_dir() else None
+    return parts[len(top)] if (ROOT / name.replace(".", "/") / "__init__.py").is_file() else None
 
 
 def drawing(inside: str) -> Callable[[], str]:
