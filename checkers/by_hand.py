@@ -299,7 +299,7 @@ def _judge_history(history: ReadHistory, ask: Ask, budget: Budget) -> Verdict:
     Raises BadModel if a user's model fails, MalformedHistory if values do not suit the model.
     """
     if ask.model in TRANSACTIONS:
-        from checkers.transactions.table import read_history as transcript_of_history
+        from checkers.transactions.read import read_history as transcript_of_history
 
         return _judge_transcript(transcript_of_history(history.columns, ask.model), ask, budget)
     if ask.model in REGISTERS:

@@ -25,8 +25,8 @@ from checkers.replicas import CONVERGENCE, EQUAL_REPLICAS, SHOWN_ORDER, TWO_IMPL
 from checkers.run_quality.availability import AVAILABILITY
 from checkers.run_quality.evidence import EVIDENCE
 from checkers.run_quality.health import NODES_STAY_UP, RECOVERY
+from checkers.run_quality.history_figures import STATISTICS
 from checkers.run_quality.leadership import LEADERSHIP
-from checkers.run_quality.statistics import STATISTICS
 from checkers.run_quality.vacuity import VACUITY
 from checkers.transactions.checker import OF_TRANSACTIONS
 

@@ -42,8 +42,7 @@ from checkers.kernels.transactions.payloads import Pairs, pair
 from checkers.models.answers import WrongEvent
 from checkers.sealing.sealed_history import new_database
 from checkers.transactions.checker import RowsOfFile, demand_room_for_events, read_columns
-from checkers.transactions.read import Lazily
-from checkers.transactions.table import paired_events
+from checkers.transactions.read import Lazily, paired_events
 
 Value = Hashable
 Message = tuple[int | None, Value]

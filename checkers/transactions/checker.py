@@ -33,8 +33,7 @@ from checkers.kernels.transactions.payloads import Bytes
 from checkers.transactions import groups
 from checkers.transactions.anomalies import ENDINGS, STRICT_SERIALIZABLE
 from checkers.transactions.groups import group_count, groups_of, joined, judge_group
-from checkers.transactions.read import Model, Transcript, read_transactions
-from checkers.transactions.table import transcript_of_columns
+from checkers.transactions.read import Model, Transcript, read_transactions, transcript_of_columns
 
 SHARES = 4
 """The number of parts' budgets that each group gets."""

@@ -40,7 +40,7 @@ from checkers.catalog import select
 from checkers.judging import Verdicts, judge_run, results_of, set_aside_unrecovered
 from checkers.kernels.jit import kernel
 from checkers.registers.checker import LINEARIZABILITY
-from checkers.run_quality.statistics import STATISTICS
+from checkers.run_quality.history_figures import STATISTICS
 from checkers.sealing import seal as sealing
 from checkers.sealing import sealed_history, walk
 from checkers.sealing.seal import seal

@@ -15,7 +15,7 @@ from checkers.base.history import CREATE, Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict
 from checkers.judging import judge_run
-from checkers.run_quality.statistics import STATISTICS
+from checkers.run_quality.history_figures import STATISTICS
 from checkers.sealing.seal import seal
 
 MS = 1_000_000

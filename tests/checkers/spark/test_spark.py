@@ -28,7 +28,7 @@ from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity
 from checkers.judging import Verdicts, judge_run, results_of
 from checkers.registers.checker import LINEARIZABILITY
-from checkers.run_quality.statistics import STATISTICS
+from checkers.run_quality.history_figures import STATISTICS
 from checkers.sealing.seal import seal
 from checkers.spark.java import stop_context
 from checkers.spark.session import SparkJudge, terminate_children
