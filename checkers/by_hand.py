@@ -41,8 +41,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.formats.read_once import Pieces, cobra_logs, history_in, read_pieces, session_format
 from checkers.formats.recognise import ReadHistory, read_history
 from checkers.kernels.jit import SMALL_BYTES, python_alone
-from checkers.models.answers import ForeignEvent, WrongEvent, demand_values
-from checkers.models.model import Model
+from checkers.models.model import ForeignEvent, Model, WrongEvent, demand_values
 from checkers.models.read_own_model import BadModel, model_of
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from checkers.base.values import canonical, parse, text_of_key, text_of_value
 from checkers.kernels.codes import dense_processes, dictionary_codes, grouped
 from checkers.kernels.kafka_log import ASSIGN, UNKNOWN_OFFSET, KafkaColumns
 from checkers.kernels.transactions.payloads import Pairs, pair
-from checkers.models.answers import WrongEvent
+from checkers.models.model import WrongEvent
 from checkers.sealing.sealed_history import new_database
 from checkers.transactions.checker import RowsOfFile, demand_room_for_events, read_columns
 from checkers.transactions.read import Lazily, paired_events

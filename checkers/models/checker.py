@@ -40,10 +40,9 @@ from checkers.base.columns import HISTORY
 from checkers.base.history import CREATE, NEMESIS, Event, Type
 from checkers.base.stored_run import StoredRun
 from checkers.base.verdict import Validity, Verdict, Witness, conclude
-from checkers.models.answers import KeyedOrNot
 from checkers.models.each_object import KNOWN, NOTHING_ANSWERED, ObjectsFinding, judge_each, rows_of, verdict_of
 from checkers.models.known_object import KnownObject, searched
-from checkers.models.model import Model, Operation, operations_of
+from checkers.models.model import KeyedOrNot, Model, Operation, operations_of
 from checkers.models.read_own_model import checked
 
 EVENTS_PER_PART, PARTS_MAX = 200_000, 16

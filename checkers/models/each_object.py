@@ -26,9 +26,17 @@ from checkers.base.independent_search import Disagreement
 from checkers.base.values import with_article
 from checkers.base.verdict import MAX_WITNESSES, VIOLATIONS_BY_KIND, Validity, Verdict, Witness, nothing_shown
 from checkers.models import objects
-from checkers.models.answers import demand_agreement, with_exact_values
 from checkers.models.known_object import EXCUSED, ONLY_BOUNDS, UNANSWERED, KnownObject, ObjectFinding
-from checkers.models.model import Operation, Rows, WrongOperation, operations_of, text_of, value_of
+from checkers.models.model import (
+    Operation,
+    Rows,
+    WrongOperation,
+    demand_agreement,
+    operations_of,
+    text_of,
+    value_of,
+    with_exact_values,
+)
 from checkers.models.objects.bank import BANK, BANK_OVERDRAFT
 from checkers.models.objects.bank import judge as judge_bank
 from checkers.models.objects.locks import PERMITS_MAX, semaphore_object

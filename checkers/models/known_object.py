@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from checkers.base.checker import Budget
 from checkers.base.values import with_article
-from checkers.models.answers import Repeats, the_same
-from checkers.models.model import REFUSED, Model, Operation, WrongOperation, by_key
+from checkers.models.model import REFUSED, Model, Operation, Repeats, WrongOperation, by_key, the_same
 from checkers.models.read_own_model import BadModel
 from checkers.models.search import judge_object
 from checkers.models.witnesses import Decided, NoOrder
@@ -50,7 +49,7 @@ class ObjectFinding:
 class ObjectFunction:
     """Description of one function of an object.
 
-    fixed: returns whether an invoke allows an answer (`answers.py`); None: it allows any.
+    fixed: returns whether an invoke allows an answer (`model.py`); None: it allows any.
     given, answered: its invoke, and its answer, need a value.
     observes: its answers show the effects of the others.
     """

@@ -38,14 +38,26 @@ from checkers.kernels.operations import (
     mates,
     numbered_operations,
 )
-from checkers.models.answers import ForeignEvent, Repeats, WrongEvent, demand_agreement, near_miss, the_same
 from checkers.models.known_object import KnownObject, ObjectFinding, by_search, searched
-from checkers.models.model import REFUSED, Model, Operation, State, WrongOperation, text_of
+from checkers.models.model import (
+    REFUSED,
+    ForeignEvent,
+    Model,
+    Operation,
+    Repeats,
+    State,
+    WrongEvent,
+    WrongOperation,
+    demand_agreement,
+    near_miss,
+    text_of,
+    the_same,
+)
 from checkers.models.witnesses import Decided
 from checkers.registers.judge_keys import OBSERVED, combine, judge_operations
 
 _FIXED: dict[str, Repeats] = {"write": the_same, "cas": the_same}
-"""The functions that fix the value of their answer (`answers.py`)."""
+"""The functions that fix the value of their answer (`model.py`)."""
 
 ONLY_OBJECT = "the register"
 """The key of a history that names none, so that sentences about it read well."""

@@ -29,7 +29,7 @@ from checkers.kernels.codes import dense_processes, members
 from checkers.kernels.transactions import payloads
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, READ, WRITE, Transactions
 from checkers.kernels.transactions.payloads import Bytes, are_dense, number_values
-from checkers.models.answers import WrongEvent
+from checkers.models.model import WrongEvent
 
 Model = Literal["list-append", "rw-register"]
 

@@ -20,9 +20,8 @@ from typing import Final
 
 from checkers.base.checker import Budget
 from checkers.base.values import MapValue, SetValue
-from checkers.models.answers import same_or_placed
 from checkers.models.known_object import SHOWS, KnownObject, ObjectFinding, ObjectFunction, by_search
-from checkers.models.model import REFUSED, Model, Operation, State, text_of
+from checkers.models.model import REFUSED, Model, Operation, State, same_or_placed, text_of
 from checkers.models.past import impossible
 from checkers.models.search import Ranked, out_of_order
 from checkers.models.witnesses import Decided

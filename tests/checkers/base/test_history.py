@@ -18,7 +18,7 @@ from checkers.base.values import decode, encode, number_of, parse
 from checkers.base.verdict import Validity
 from checkers.by_hand import Ask, FileVerdict, judge, task_of
 from checkers.formats.jepsen import FormReader
-from checkers.models.answers import exact
+from checkers.models.model import exact
 from checkers.sealing.sealed_history import paired_rows
 
 DIFFERENT = """12345678901234567.89M 12345678901234567.88M 1e400 2e400 1e-400 0.1 0.10000000000000000001 1 1.0 true

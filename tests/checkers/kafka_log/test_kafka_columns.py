@@ -18,7 +18,7 @@ from checkers.base.verdict import Validity, Verdict
 from checkers.kafka_log import columns
 from checkers.kafka_log.columns import OFFSET_MAX
 from checkers.kafka_log.judge import ALWAYS_ALLOWED, CYCLES_OF_WRITES, judge_kafka_log
-from checkers.models.answers import WrongEvent
+from checkers.models.model import WrongEvent
 
 SCRIPT = ("0 send 1=a", "1 send 2=b", "2 poll 1=a 2=b", "1 assign", "1 poll 2=b", "3 txn send:_=c poll:2=b", "4 poll")
 

@@ -16,8 +16,7 @@ from checkers.base.independent_search import linearizable
 from checkers.base.values import name_of_key
 from checkers.base.verdict import Validity
 from checkers.by_hand import judge_events
-from checkers.models.answers import WrongEvent
-from checkers.models.model import REFUSED, operations_of
+from checkers.models.model import REFUSED, WrongEvent, operations_of
 from checkers.models.objects.bank import adds_up
 
 ACCOUNTS = ("a", "b", "c")
