@@ -198,7 +198,7 @@ def test_two_leaders_stand_before_the_step_that_made_one_of_them() -> None:
 
 CHECKERS = Path(__file__).parents[3] / "checkers"
 FIRST = ("Witness", "OrderClash", "wrong_alone", "Unexplained", "_disordered", "_tell", "_broken", "Contradiction")
-FIRST += ("Decided", "_wait", "_violation", "_against", "_of_broker", "_of_partition")
+FIRST += ("Decided", "_of_tokens", "_wait", "_violation", "_against", "_of_broker", "_of_partition")
 MAKERS = dict.fromkeys(FIRST, 0) | {"_reaches": 3}
 """Calls that name a kind -> place of that argument."""
 
