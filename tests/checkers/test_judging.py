@@ -325,12 +325,6 @@ def long_walk(steps: int) -> np.uint64:
     return at
 
 
-def test_work_that_ends_gives_its_result_or_its_exception() -> None:
-    assert within(PATIENCE_S, lambda: 7) == 7
-    with pytest.raises(KeyError):
-        within(PATIENCE_S, lambda: {}["missing"])
-
-
 def test_a_walk_in_python_is_given_up_and_its_thread_ends() -> None:
     threads: list[threading.Thread] = []
 

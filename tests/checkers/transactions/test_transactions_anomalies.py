@@ -426,12 +426,3 @@ def test_what_could_show_a_violation_is_judged(case: str, tmp_path: Path) -> Non
     model, texts, validity = SHOWN[case]
     verdict = judged(at_once(*texts), model, tmp_path)
     assert verdict.validity is validity, verdict.reason
-
-
-def test_a_violation_without_an_acknowledged_write_stays_one() -> None:
-    tape = Tape()
-    tape.run(0, "ax1", Type.INFO)
-    tape.run(1, "rx1")
-    tape.run(2, "rx")
-    verdict = judge_transactions(tape.events, "list-append")
-    assert verdict.validity is Validity.INVALID
