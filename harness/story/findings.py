@@ -3,41 +3,44 @@
 A checker keeps a few witnesses of possibly thousands of violations; `looked_at["violations"]` has the number of all,
 and `details["violations_by_kind"]` the number of each kind.
 
-By cause (`violations_by_cause`): the earliest moment first, and of equal moments the earliest stage (`kinds.py`).  Some
-evidence has no time of its own.  A copy of a log shows that an entry is wrong or missing, but not since when.  It is
-sorted by the first violation that it can have caused: the next one of a later stage.  A kind that says only that a step
-has no cause follows every named kind that a checker found in the same row of a trace.
+By cause (`violations_by_cause`): the earliest violation first; of simultaneous ones, the earliest stage (`kinds.py`).
+Some evidence has no time of its own.  A copy of a log shows that an entry is wrong or missing, but not since when.
+Such a violation gets the time of the first later violation of a later stage, which may be its effect.  Some violations
+state only that a step has no cause.  Such a violation follows the one that another checker named for the same row of a
+trace.
 
 By effect (`findings`): effects on users come first.  Wrong answers lead, then lost data, then a system that does not
-serve, then broken rules of the protocol.  Of wrong answers the one that explains most comes first (`explains`): it
-names the other operation, its node and its time.  Of other effects one whose evidence has a time comes first: a copy of
-a log has none.  Several checkers may blame one operation, or one row of a trace; this is one `Finding`, with a witness
-of each.  `cause_of` names the first wrong step behind the leading finding.
+serve, then broken rules of the protocol.  Of several wrong answers, the one whose witness explains most comes first
+(`explains`): that witness names the contradicted operation, its node and its time.  Of several lost data, those whose
+evidence has a time come first.  If several checkers blame one operation or one row of a trace, their violations are one
+`Finding`, with a witness of each checker.  `cause_of` returns the first wrong step behind the leading finding.
 
-The symptom of a violation is what two runs must have in common to show probably one bug.  It names the checker, the
-kind of the violation, the shape of its witness, the kinds of fault it showed under, and whether they hit the leader. It
-excludes whatever differs from seed to seed: times, keys, values, node names, and the length of the witness.
+If violations of two runs have the same symptom, the runs probably show the same bug.  A symptom consists of the
+checker, the kind of the violation, the shape of its witness, the kinds of fault under which the violation showed, and
+whether these faults hit the leader.  It excludes whatever differs from seed to seed: times, keys, values, node names,
+and the length of the witness.
 
 *Causes.*  The faults that can have caused a violation.
 
-Any violation: the faults in force at its time; if none was, those that were healed last before it (a lost write shows
-at the next read).  A violation without a time, such as an entry in a copied log, has all faults of the run.  One before
-the first fault has none: it needs no fault.
+For most violations: the faults in force at the time of the violation.  If no fault was in force, the faults that were
+healed last before that time, because a lost write shows only at the next read.  A violation without a time, such as an
+entry in a copied log, has all faults of the run.  A violation before the first fault has none: no fault caused it.
 
-A loss of acknowledged data has a fault that can cause it, or none.  The first matching row decides:
+A loss of acknowledged data has at most one causing fault.  The first matching row decides:
 
-    power, damage, wipe   what was acknowledged at most `SOON_NS` before them, or while they lasted
-    the end of a process  the same, of the server that acknowledged it: it was still in memory
-    an election           what its predecessor acknowledged, before it or later: the fault in force at the election, or
-                          healed last before it
-    power, damage, wipe   what is older: a power loss takes what was not fsynced and reaches back to the oldest write
-                          that its disks lost, by what was measured; damaged and wiped disks lose everything
+    fault                 write that it can have lost
+    power, damage, wipe   acknowledged during the fault or at most `SOON_NS` before it
+    the end of a process  likewise, if this process acknowledged the write: it was still in memory
+    an election           acknowledged by the previous leader, before the election or later.  The causing fault was in
+                          force at the election, or healed last before it
+    power, damage, wipe   acknowledged earlier.  A power loss loses writes that were not fsynced, back to the oldest
+                          write that was measured as lost; damaged and wiped disks lose everything
 
-A disk fault loses data that another server acknowledged only if an election follows; otherwise its leader still has it.
-The acknowledging server is the one that answered; if servers forward requests, the leader at that time.
+A disk fault loses data that another server acknowledged only if an election follows; otherwise the leader still has the
+data.  The acknowledging server is the one that answered; if servers forward requests, it is the leader at that time.
 
-If no leader is reported, a fault that was in force at the acknowledgement or began at most `SOON_NS` later replaces the
-election; a fault that had been healed before is named if no other row matches.
+If no leader is reported, the row of the election names a fault that was in force at the acknowledgement or began at
+most `SOON_NS` later.  If no row matches, a fault that was healed before the acknowledgement is named.
 """
 
 from __future__ import annotations
@@ -66,17 +69,20 @@ NEVER_NS = 1 << 62
 """Time of a violation whose evidence has no time."""
 
 _ONE_STEP_NS = 2_000_000_000
-"""Nanoseconds within which a step and a violation that ends in the same row of a trace belong to one event."""
+"""Maximum nanoseconds between a step and a violation that ends in the same row of a trace, if both are one event."""
 
 _COPY_TABLES = frozenset({"log", "copies"})
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedViolation:
-    """One witness. title: its checker's. kind: the checkers' name of it; name: the name for readers.
+    """A violation that has a witness.
 
-    moment_ns: time at which it showed, in ns since the test began, -1 if its evidence has no time.
-    cause_ns: time by which violations are sorted.
+    title: title of its checker
+    kind: the checker's name of the violation
+    name: the name for readers
+    moment_ns: time at which the violation showed, in ns since the test began; -1 if its evidence has no time
+    cause_ns: time by which violations are sorted
     """
 
     checker: str
@@ -99,8 +105,10 @@ class ReportedViolation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One error of the system. lead: the witness that explains most. also: evidence of other checkers about the same
-    operation.
+    """One error of the system.
+
+    lead: the witness that explains most
+    also: evidence of other checkers about the same operation
     """
 
     lead: ReportedViolation
@@ -123,7 +131,7 @@ class KindCount:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Violations of one mechanism. findings: those with a witness, in order."""
+    """Violations of one mechanism. findings: those that have a witness, in order."""
 
     mechanism: str
     findings: tuple[Finding, ...]
@@ -131,7 +139,7 @@ class Group:
 
 
 def violations_by_cause(results: Results) -> list[ReportedViolation]:
-    """Return every violation that has a witness, the nearest to the cause first."""
+    """Return every violation that has a witness; violations closest to the cause come first."""
     found = []
     for name, checker in results.invalid.items():
         for witness in checker.witness:
@@ -143,14 +151,14 @@ def violations_by_cause(results: Results) -> list[ReportedViolation]:
 
 
 _EFFECTS: Mapping[Stage, int] = {Stage.ANSWER: 0, Stage.LOSS: 1, Stage.PROCESS: 2}
-"""Stage -> rank of effects on users: wrong answers, lost data, no service.  All others are violated rules, which rank
+"""Stage -> rank of effects on users: wrong answers, lost data, no service.  Violated rules (all other stages) rank
 last.
 """
 
 
 def findings(results: Results) -> list[Finding]:
-    """Return the violations by effect, those that blame one operation or one row of a trace together.  The first wrong
-    step behind the leading finding is next to it.
+    """Return the findings by effect on users.  The second one is the first wrong step behind the leading finding, if a
+    checker found such a step.
     """
     found = sorted(_together(violations_by_cause(results)), key=_effect)
     cause = cause_of(found)
@@ -163,9 +171,10 @@ def _effect(finding: Finding) -> tuple[int, bool]:
 
 
 def cause_of(found: Sequence[Finding]) -> Finding | None:
-    """Return the first wrong step behind the leading finding; None if no checker found one before it.
+    """Return the first wrong step behind the leading finding; None if no checker found an earlier step.
 
-    found: as `findings` orders them."""
+    found: findings in the order of `findings`
+    """
     if not found or not has_earlier_steps(found[0].lead):
         return None
     lead = found[0].lead
@@ -176,7 +185,7 @@ def cause_of(found: Sequence[Finding]) -> Finding | None:
 
 
 def has_earlier_steps(violation: ReportedViolation) -> bool:
-    """Return True for effects on users, behind which there is a wrong step."""
+    """Return True if the violation is an effect on users, which an earlier wrong step must have caused."""
     return violation.stage in _EFFECTS
 
 
@@ -195,12 +204,12 @@ def groups(results: Results) -> list[Group]:
 
 
 def counted_by_checker(results: Results) -> dict[str, int]:
-    """Return title of a checker -> number of violations that it found, with or without a witness."""
+    """Return {title of a checker: number of its violations, with or without a witness}."""
     return {title_of(name, checker): _total(checker) for name, checker in results.invalid.items()}
 
 
 def violation_count(results: Results) -> int:
-    """Return how many violations all checkers found together, with or without a witness."""
+    """Return the total number of violations of all checkers, with or without a witness."""
     return sum(_total(checker) for checker in results.invalid.values())
 
 
@@ -210,15 +219,15 @@ def title_of(name: str, checker: CheckerResult) -> str:
 
 
 def moment_ns(witness: Witness) -> int:
-    """Return the time of a violation: of the answer that no order explains, else of the last row; -1 without a time."""
+    """Return the time of the answer that no order explains, else the time of the last row; -1 if no row has a time."""
     answer = _culprits_answer(witness.events, witness.facts)
     timed = [answer] if answer else [*witness.events, *witness.rows, witness.facts]
     return max((number(row.get("time_ns"), -1) for row in timed), default=-1)
 
 
 def blamed_call(witness: Witness) -> int | None:
-    """Return the history index of the invoke of the answer that a witness blames, None if it blames none: the culprit
-    that it names, else the last answer.
+    """Return the history index at which the blamed operation was invoked: the named culprit, else the operation that
+    was answered last; None if the witness blames no operation.
     """
     facts = witness.facts
     if (call := _culprits_call(facts)) is not None:
@@ -230,9 +239,10 @@ def blamed_call(witness: Witness) -> int | None:
 
 
 def explains(violation: ReportedViolation) -> int:
-    """Return how much a witness explains, 0 to 4.  An answer that contradicts another operation is explained by that
-    operation, its node and its time.  The explanation is weaker if either of the two may be the wrong one; it is
-    strongest if the answers to clients suffice, and a reader needs to know nothing of logs.
+    """Return how much a witness explains, from 0 to 4.
+
+    If an answer contradicts another operation, a witness explains more if it names that operation and its node, less if
+    either of the two operations may be wrong, and most if no logs are needed to understand it.
     """
     if not kind_of(violation.kind).of_two:
         return 4
@@ -249,7 +259,7 @@ def explains(violation: ReportedViolation) -> int:
 
 
 def _culprits_answer(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the completion of the operation whose letter is the culprit's."""
+    """Return the completion of the operation that the witness names as the culprit."""
     call = _culprits_call(facts)
     if call is None:
         return None
@@ -260,7 +270,7 @@ def _culprits_answer(events: Sequence[Mapping[str, Any]], facts: Mapping[str, An
 
 
 def _culprits_call(facts: Mapping[str, Any]) -> int | None:
-    """Return the history index of the invoke that a witness names as the culprit; None if it names none."""
+    """Return the history index at which the culprit was invoked; None if the witness names no culprit."""
     calls = {str(letter): index for index, letter in mapping(facts.get("letters")).items()}
     index = str(calls.get(str(facts.get("culprit") or "")))
     return int(index) if index.isdigit() else None
@@ -277,7 +287,7 @@ def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
 
     ordered = sorted((dataclasses.replace(f, cause_ns=cause_ns(f)) for f in found), key=lambda f: (f.cause_ns, f.stage))
     places: dict[int, tuple[int, int, int]] = {id(f): (f.cause_ns, f.stage, 0) for f in ordered}
-    for step, claim in reversed(_named_claims(ordered)):  # a claim stands at its earliest step
+    for step, claim in reversed(_named_claims(ordered)):  # a claim is sorted by its earliest step
         places |= {id(claim): (step.cause_ns, step.stage, 0), id(step): (step.cause_ns, step.stage, 1)}
     answers = [f for f in ordered if f.stage is Stage.ANSWER]
     first_ns = min((f.cause_ns for f in answers), default=NEVER_NS)
@@ -290,7 +300,7 @@ def _by_cause(found: Sequence[ReportedViolation]) -> list[ReportedViolation]:
 
 
 def _named_claims(found: Sequence[ReportedViolation]) -> list[tuple[ReportedViolation, ReportedViolation]]:
-    """Return (a step without a cause, the violation that another checker names in the same row of a trace)."""
+    """Return (a step without a cause, the violation that another checker names for the same row of a trace)."""
     out = []
     for step in found:
         if step.stage is Stage.STEP and (rows := _trace_rows(step)):
@@ -302,14 +312,14 @@ def _named_claims(found: Sequence[ReportedViolation]) -> list[tuple[ReportedViol
 
 
 def _trace_rows(violation: ReportedViolation) -> list[tuple[Any, Any]]:
-    """Return (node, seq) of the rows of traces in a witness."""
+    """Return (node, seq) of the trace rows in a witness."""
     rows = violation.witness.rows
     return [(row.get("node"), row.get("seq")) for row in rows if row.get("table") == "trace" and "seq" in row]
 
 
 def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
-    """Group violations that are one finding: answers that blame one operation, violations of one stage that several
-    checkers find in one row of a trace, and a step without a cause with the violation that names it.
+    """Join violations into findings.  One finding contains answers that blame the same operation, or violations of one
+    stage that several checkers found in the same trace row, or a step without a cause and the violation that names it.
     """
     claim_of = {id(step): claim for step, claim in _named_claims(found)}
     alike: dict[Any, list[ReportedViolation]] = {}
@@ -322,7 +332,7 @@ def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
             key_of[id(violation)] = call
         elif rows and violation.stage < Stage.ANSWER:
             row = (violation.stage, *rows[-1])
-            # number the violations of one checker that share a row
+            # number the violations that one checker found in the same row
             key_of[id(violation)] = (*row, seen[violation.checker, row])
             seen[violation.checker, row] += 1
         else:
@@ -337,13 +347,15 @@ def _together(found: Sequence[ReportedViolation]) -> list[Finding]:
 
 
 def seen_in_a_copy(f: ReportedViolation) -> bool:
-    """Return whether the evidence is a copy of a log, which shows a state and not the time at which it arose."""
+    """Return True if the evidence is a copy of a log: it shows a state, but not when the state arose."""
     return bool(f.witness.facts.get("copies")) or any(r.get("table") in _COPY_TABLES for r in f.witness.rows)
 
 
 def _counts(results: Results) -> dict[str, tuple[int, bool]]:
-    """Return kind -> (number, whether it is exact).  If a checker does not count its kinds separately, its violations
-    beyond its witnesses are added to the kind of its last witness: witnesses come worst first.
+    """Return {kind: (number of violations, True if the number is exact)}.
+
+    If a checker does not count its kinds separately, its violations without a witness are added to the kind of its last
+    witness, because witnesses come worst first.
     """
     counts: Counter[str] = Counter()
     vague: set[str] = set()
@@ -368,8 +380,11 @@ _ID_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class ViolationSymptom:
-    """shape: of the witness (`shape_of`). faults: kinds, in alphabetical order. roles: LEADER if a fault hit the leader
-    at its injection, OTHERS if faults hit only other nodes.
+    """The properties of a violation that are the same whenever its bug shows.
+
+    shape: shape of the witness (`shape_of`)
+    faults: kinds of fault, in alphabetical order
+    roles: LEADER if a fault was injected on the leader of that time, OTHERS if faults hit only other nodes
     """
 
     checker: str
@@ -380,18 +395,18 @@ class ViolationSymptom:
 
     @property
     def id(self) -> str:
-        """Return eight hexadecimal digits, the same on every machine and in every run."""
+        """Return eight hexadecimal digits, equal on every machine and in every run."""
         words = "\0".join((self.checker, self.kind, self.shape, "+".join(self.faults), "+".join(self.roles)))
         return hashlib.blake2b(words.encode(), digest_size=_ID_BYTES).hexdigest()
 
     def words(self) -> str:
-        """Return words such as: stale read (linearizability, by read) under partition of the leader."""
+        """Return the symptom in words: stale read (linearizability, by read) under partition of the leader."""
         under = " and ".join(self.faults) + (" of the leader" if LEADER in self.roles else "")
         return f"{name_in_words(self.kind)} ({self.checker}, by {self.shape}) under {under or 'no fault'}"
 
 
 def symptom_of(violation: ReportedViolation, faults: Sequence[FaultRecord], leadership: Leadership) -> ViolationSymptom:
-    """faults: of the run, in any order."""
+    """Return the symptom of a violation. faults: all faults of the run, in any order."""
     before = faults_of(violation, faults, leadership)
     kinds, roles = ({fault.card.kind for fault in before}, {_role(fault) for fault in before})
     about = violation.checker, violation.kind, shape_of(violation.witness)
@@ -409,14 +424,18 @@ def faults_of(violation: ReportedViolation, faults: Sequence[FaultRecord], leade
 def cause_behind(
     violation: ReportedViolation, faults: Sequence[FaultRecord], leadership: Leadership
 ) -> LossCause | None:
-    """Return the fault that can have lost the acknowledged data; None if none can or no acknowledged data is lost."""
+    """Return the fault that can have lost the acknowledged data; None if no fault can, or if no data is lost."""
     lost = loss_of(violation)
     return cause_of_loss(lost.acknowledged_ns, lost.by, faults, leadership, lost.shown_ns) if lost else None
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A lost acknowledged write: its time and server ("": unknown), and the time when the loss showed."""
+    """A lost acknowledged write.
+
+    acknowledged_ns, by: time of the acknowledgement, and the server that sent it; "" if the server is unknown
+    shown_ns: time when the loss showed
+    """
 
     acknowledged_ns: int
     by: str
@@ -424,7 +443,7 @@ class Loss:
 
 
 def loss_of(violation: ReportedViolation) -> Loss | None:
-    """Return the loss; None if a violation reports none, or the time of the acknowledgement is unknown."""
+    """Return the lost write; None if the violation reports none, or if the time of the acknowledgement is unknown."""
     if not kind_of(violation.kind).loss or violation.moment_ns < 0:
         return None
     guilty = mapping(violation.witness.facts.get("guilty"))
@@ -439,8 +458,8 @@ def loss_of(violation: ReportedViolation) -> Loss | None:
 
 
 def shape_of(witness: Witness) -> str:
-    """Return the kind of evidence of a witness, regardless of its length: the function whose answer is wrong, or
-    functions and tables, and for traces the last event with the role and the rule that it violated.
+    """Return the kind of evidence in a witness, regardless of its length: the function (`f`) whose answer is wrong,
+    else all functions and tables, and the last trace event with its role and the violated rule.
     """
     events, facts = witness.events, witness.facts
     culprit = _culprits_call(facts)
@@ -462,18 +481,21 @@ def _role(fault: FaultRecord) -> str:
 
 SOON_NS = 5_000_000_000
 NEVER_SHOWN_NS = 1 << 62
-"""Value in place of the time at which a loss showed, if only the end of the run showed it."""
+"""Time of a loss that only the end of the run showed."""
 SEEN_LATE_NS = 1_500_000_000
-"""Maximum delay of a node's report that it leads."""
+"""Maximum nanoseconds between the election of a node and its report that it leads."""
 
 Leading = Sequence[tuple[int, str]]
-"""(start, node) of every leader, in order of time."""
+"""(time of election, node) of every leader, in order of time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Leaders of a run. led: empty if no node reported that it leads. forwards: servers forward requests to their
-    leader. of_keys: each key has its own leader, which `led` does not name.
+    """The leaders of a run.
+
+    led: empty if no node reported that it leads
+    forwards: True if servers forward requests to their leader
+    of_keys: True if each key has its own leader, which `led` does not contain
     """
 
     led: Leading = ()
@@ -481,17 +503,16 @@ class Leadership:
     of_keys: bool = False
 
     def behind(self, node: str) -> tuple[str, Leading | None]:
-        """Return the server whose answer `node` gave, "" if it may be another server's, and the leader.
+        """Return the server that produced an answer of `node` ("" if the server is unknown), and all leaders.
 
-        Returns None if elections do not decide the answers: `node` is not known to have led, or leads only some
-        keys.
+        The leaders are None if elections do not affect the answers: `node` never led, or each key has its own leader.
         """
         decide = bool(self.led) and (self.forwards or node in {name for _, name in self.led})
         return "" if self.forwards else node, self.led if decide and not self.of_keys else None
 
 
 def leadership_of(folder: Path) -> Leadership:
-    """Return the leaders of a stored run; none if its files cannot be read."""
+    """Return the leaders of a stored run; no leaders if its files cannot be read."""
     from checkers.base.stored_run import StoredRun  # most runs lose nothing, and these imports load PyArrow
     from checkers.run_quality.leadership import leaders
 
@@ -510,8 +531,10 @@ def leadership_of(folder: Path) -> Leadership:
 
 @dataclass(frozen=True, slots=True)
 class LossCause:
-    """A fault that can have lost acknowledged data. before_ns: from the acknowledgement to its begin, 0 or less if it
-    was acknowledged later. healed: whether the fault had been healed by the acknowledgement.
+    """A fault that can have lost acknowledged data.
+
+    before_ns: ns from the acknowledgement to the begin of the fault; 0 or less if the fault began first
+    healed: True if the fault had been healed before the acknowledgement
     """
 
     fault: FaultRecord
@@ -520,11 +543,11 @@ class LossCause:
 
     @property
     def phase(self) -> int:
-        """0: acknowledged before the fault, 1: during, 2: after its heal."""
+        """0: acknowledged before the fault, 1: during the fault, 2: after its heal."""
         return 0 if self.before_ns > 0 else 2 if self.healed else 1
 
     def words(self, *, in_full: bool = False) -> str:
-        """Return the time of its acknowledgement as the end of a sentence. in_full: with the fault's effect."""
+        """Return the time of the acknowledgement as the end of a sentence. in_full: add the effect of the fault."""
         did = (in_full and self.fault.words) or self.fault.kind or self.fault.card.kind
         named = f"fault {self.fault.card.number} ({did})"
         before = f"in the {ceil(self.before_ns / 1e9)} s before {named}"
@@ -532,8 +555,8 @@ class LossCause:
 
 
 def faults_behind(moment_ns: int, faults: Iterable[FaultRecord]) -> list[FaultRecord]:
-    """Return the faults under which a violation showed. moment_ns: of the violation, ns since the test began; -1:
-    none.
+    """Return the faults under which a violation showed. moment_ns: time of the violation, in ns since the test began;
+    -1 if the violation has no time.
     """
     injected = [fault for fault in faults if fault.carried_out]
     if moment_ns < 0:
@@ -555,7 +578,8 @@ def cause_of_loss(
 ) -> LossCause | None:
     """Return the fault that can have lost the acknowledged data; None if no fault can.
 
-    by: the server that answered, "" if it is unknown. shown_ns: time when the loss had shown.
+    by: the server that answered, "" if it is unknown
+    shown_ns: time when the loss showed
     """
     by, leading = leadership.behind(by)
     before = [f for f in faults if f.carried_out and f.began_ns <= shown_ns]
@@ -567,7 +591,7 @@ def cause_of_loss(
     soon = [f for f in before if f.in_force(acknowledged_ns, acknowledged_ns + SOON_NS)]
     if leading is None:
         elected, last_resort = [f for f in soon if f in last] or soon, last
-    elif by and earlier and earlier[-1][1] != by:  # a successor had already deposed it
+    elif by and earlier and earlier[-1][1] != by:  # this server had already lost an election to another one
         elected, last_resort = faults_behind(earlier[-1][0], before), []
     elif later:
         elected, last_resort = faults_behind(later[0], before), []
@@ -593,7 +617,7 @@ def cause_of_loss(
 
 
 def _reach_of_disk_ns(fault: FaultRecord) -> int:
-    """Return the time before its begin from which a fault can lose data on disks."""
+    """Return the earliest time, as ns before the begin of the fault, from which the fault can lose data on disks."""
     if fault.damages_data or fault.wipes_disks:
         return max(fault.began_ns, 0)
     lost_ms = [ms for m in fault.measured for name, ms in m.values.items() if name.endswith(OLDEST_LOST)]

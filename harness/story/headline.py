@@ -1,14 +1,14 @@
 """The verdict of a run in words: headline, planted bugs, kinds of fault that were never in force, notes, next steps.
 
 The terminal, results.json and the head of the page show the headline.  The sentence of an invalid run is the summary of
-its leading finding (`findings.py`); if elements of a set were lost, it says how many.  If a planted bug was not found,
-the first sentence says so, because then the run has not fulfilled its purpose.  A valid run in which a kind of fault
-was never in force says so, and every run names the demands that were waived.
+its leading finding (`findings.py`); if elements of a set were lost, the sentence contains their number.  If a planted
+bug was not found, the first sentence says so, because the run has missed its purpose.  The headline of a valid run
+lists the kinds of fault that were never in force.  Every headline names the demands that were waived.
 
 *Next steps* are commands to copy: after a violation, after an unknown verdict, after a pass.
 
-    results.json + test.json ──next_steps──> what to try, most useful first
-                             ──shortfalls──> of an unknown run: wanted, got, and the run that would make up for it
+    results.json + test.json ──next_steps──> commands, most useful first
+                             ──shortfalls──> of an unknown run: required value, measured value, a run that meets it
 
 Commands begin in the way this process was started (`harness/started.py`): with make, krucible, or python -m harness.
 """
@@ -66,8 +66,8 @@ def headline(results: Results, header: Header | None) -> str:
 
 
 def in_all(results: Results) -> str:
-    """Return the number of violations in a sentence, if there is more than one; else "".  The violations of several
-    checkers are not added up, because they may blame one operation.
+    """Return a sentence with the number of violations; "" if there is at most one.  The numbers of several checkers are
+    not added, because they may blame the same operation.
     """
     by = counted_by_checker(results)
     if sum(by.values()) < 2:
@@ -80,7 +80,7 @@ def in_all(results: Results) -> str:
 
 
 def how_many(results: Results) -> str:
-    """Return the number of violations and kinds that one checker found; of several checkers that of kinds alone."""
+    """Return the number of violations and of their kinds; only the number of kinds if several checkers found them."""
     by = counted_by_checker(results)
     kinds = sum(len(group.kinds) for group in found_in.groups(results))
     if len(by) > 1:
@@ -100,8 +100,8 @@ def _invalid(results: Results) -> str:
 
 
 def first_step(found: Sequence[Finding]) -> str:
-    """Return a sentence about the first wrong step behind the leading finding, with its time if its evidence has one;
-    "" if no checker found such a step.
+    """Return a sentence about the first wrong step behind the leading finding, with the time of the step if it is
+    known; "" if no checker found such a step.
     """
     cause = cause_of(found)
     if cause is None:
@@ -112,8 +112,8 @@ def first_step(found: Sequence[Finding]) -> str:
 
 
 def _lost(first: ReportedViolation, checker: CheckerResult) -> str:
-    """Return the number of lost elements or writes, which is more informative than the first witness; "" if none was
-    lost.
+    """Return a sentence with the number of lost elements or writes, which tells more than the first witness; "" if
+    nothing was lost.
     """
     if first.kind == LOST_WRITE and (writes := checker.violations_by_kind.get(LOST_WRITE, 0)) > 1:
         return f"{writes:,} acknowledged writes were lost, such as this one: {lower_first(sentence(first.summary))}"
@@ -139,7 +139,7 @@ def _valid(results: Results) -> str:
 
 
 def waived_demands(results: Results) -> list[tuple[str, str]]:
-    """Return (name of a demand that the user waived, its shortfall, "" if it was met)."""
+    """Return (name of a demand that the user waived, its shortfall or "" if the run met the demand)."""
     silent = "; ".join(results.availability.waived)
     waived = results.vacuity.waived
     return [(each.name, silent if each.name == "availability" else each.shortfall) for each in waived]
@@ -156,7 +156,7 @@ def _unknown(results: Results) -> str:
 
 
 def _of_what(results: Results) -> str:
-    """Return the amount of evidence, from the largest numbers named operations and keys."""
+    """Return the amount of evidence in words: the largest numbers of operations and keys that a checker reports."""
     looked_at = [checker.looked_at for checker in results.checkers.values()]
     operations, keys = (
         max((value for each in looked_at if isinstance(value := each.get(name), int)), default=None)
@@ -168,13 +168,13 @@ def _of_what(results: Results) -> str:
 
 
 def kinds_never_in_force(results: Results) -> list[str]:
-    """Their names, sorted.  Results of older versions contain none."""
+    """Return the names of the kinds, sorted.  Results of older versions contain none."""
     return [each.kind for each in results.vacuity.never_in_force]
 
 
 def why_never_in_force(results: Results) -> list[str]:
-    """Return one sentence about all kinds that were never dealt, and one about each other kind that was never in
-    force.
+    """Return one sentence about all kinds that were never dealt, and one sentence for each kind that was dealt but
+    never in force.
     """
     found = results.vacuity.never_in_force
     never_dealt = [each.kind for each in found if not each.dealt]
@@ -190,7 +190,12 @@ def _why(found: KindNeverInForce) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """words: one or two sentences. does: effect of the bug, as a clause; "" if it is unknown."""
+    """A planted bug.
+
+    found: True if a checker found the bug
+    words: one or two sentences
+    does: effect of the bug, as a clause; "" if it is unknown
+    """
 
     name: str
     found: bool
@@ -199,7 +204,7 @@ class Planted:
 
 
 def planted(results: Results, header: Header | None) -> Planted | None:
-    """Return the result for a planted bug; None for a clean system."""
+    """Return the result for a planted bug; None if the system has no planted bug."""
     spec = header.spec if header is not None else {}
     decided = results.planted
     name = decided.bug if decided is not None else spec.get("bug")
@@ -216,8 +221,8 @@ def planted(results: Results, header: Header | None) -> Planted | None:
 def known_bug(subject: str, name: str) -> Bug | None:
     """Return the subject's declaration of its planted bug.
 
-    None if this version has no such subject or bug, or cannot load it, because the report on an old run must not fail
-    then.  Systems from outside have no planted bugs, and a report executes no code that a run names.
+    Returns None if this version has no such subject or bug, or cannot load the subject, because the report on an old
+    run must not fail.  Also for external subjects: they have no planted bugs, and a report must not execute their code.
     """
     from harness.registry import SUBJECTS, load_subject
     from harness.spec import WrongSpec
@@ -235,16 +240,16 @@ def _capital(text: str) -> str:
 
 
 REFUSED_MIN = 10
-"""Minimum number of operations of unknown outcome, refused a connection, that is reported."""
+"""Minimum number of operations of unknown outcome despite a refused connection, from which a note is shown."""
 
 
 def notes(results: Results, outcome: RunOutcome) -> list[str]:
-    """Return notes next to the verdict, one sentence each; above all whether the harness itself kept up."""
+    """Return notes next to the verdict, one sentence each; most of them tell whether the harness itself kept up."""
     out = []
     if outcome.set_up_failure:
         out.append(f"Set-up failed: {sentence(shorten(outcome.set_up_failure))}")
     if outcome.interrupted:
-        out.append("The run was interrupted: it is judged as far as it went.")
+        out.append("The run was interrupted; everything recorded until then was judged.")
     if stopped := outcome.stopped:
         what, at = sentence(shorten(stopped.summary)), seconds(stopped.time_ns, 1)
         out.append(f"The run was stopped early, {at} after it began, by an online check of {stopped.checker}: {what}")
@@ -257,18 +262,18 @@ def notes(results: Results, outcome: RunOutcome) -> list[str]:
         out.append(" ".join([f"{were} never in force: {listed(kinds)}.", *why_never_in_force(results)]))
     if unused := results.vacuity.never_invoked:
         them = "it" if len(unused) == 1 else "them"
-        out.append(f"The workload states {listed(unused)}, and no client invoked {them}.")
+        out.append(f"The workload states {listed(unused)}, but no client invoked {them}.")
     if (refused := results.statistics.refused_connections) >= REFUSED_MIN:
         out.append(
-            f"{refused:,} operations are of unknown outcome although a connection was refused: let the client connect "
-            "in `open`, or they excuse what was lost."
+            f"{refused:,} operations have an unknown outcome although their connection was refused. Let the client "
+            "connect in `open`; otherwise these operations may hide lost data."
         )
     shown = [e for name in results.invalid for w in results.checkers[name].witness for e in w.events]
     if outcome.declares.get("forwards") and any(event.get("node") for event in shown):
-        out.append("Servers of this system pass requests on, so a wrong answer may be the mistake of the leader then.")
+        out.append("Servers of this system forward requests, so a wrong answer may come from the leader of that time.")
     wanted, got = outcome.scheduled_rate_hz, outcome.achieved_rate_hz
     if got is not None and 0 < got < 0.8 * wanted:
-        out.append(f"Outside faults clients reached {got:.0f} operations a second of the {wanted:.0f} scheduled.")
+        out.append(f"Outside of faults, clients reached {got:.0f} of the {wanted:.0f} scheduled operations per second.")
     if stalls := [int(stall.stall_ms) for stall in outcome.loop_stalls]:
         times = "once" if len(stalls) == 1 else f"{len(stalls)} times"
         out.append(f"The harness’ own loop stalled {times}, for up to {max(stalls):,} ms.")
@@ -278,8 +283,8 @@ def notes(results: Results, outcome: RunOutcome) -> list[str]:
     span = (main.start_ns, main.end_ns) if main is not None and main.end_ns > main.start_ns else None
     if span is not None and (busy := busy_in_words(shares_between(outcome, *span))):
         out.append(
-            f"The machine was busy: {'; '.join(busy)}. That slows a run down and makes no right answer wrong: "
-            "if it kept the run from testing enough, the verdict is unknown."
+            f"The machine was busy: {'; '.join(busy)}. This slows a run down, but makes no right answer wrong. "
+            "If the run tested too little for this reason, the verdict is unknown."
         )
     return out
 
@@ -287,7 +292,7 @@ def notes(results: Results, outcome: RunOutcome) -> list[str]:
 # Next steps
 
 _LENGTH_MOST = 600
-_SAME_SEED = "Run the same seed again: the same operations, and faults drawn alike; later ones may differ."
+_SAME_SEED = "Run the same seed again: it draws the same operations and faults, but later ones may differ."
 _SAME_SEED_SAME_RUN = "Run the same seed again: on virtual time the run is byte for byte the same."
 
 Change = Callable[[Spec], Spec]
@@ -295,7 +300,12 @@ Change = Callable[[Spec], Spec]
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """words: its purpose. command: to copy. short: the name of the step in one word."""
+    """A command to try next.
+
+    words: purpose of the command
+    command: the command, to copy
+    short: name of the step in one word
+    """
 
     words: str
     command: str
@@ -304,7 +314,7 @@ class NextStep:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """One shortfall of a run. wanted, got: in words, "" if a checker gives no number."""
+    """One shortfall of a run. wanted, got: required and measured value in words; "" if a checker gives no number."""
 
     what: str
     wanted: str
@@ -314,8 +324,11 @@ class Shortfall:
 
 
 def next_steps(results: Results, header: Header | None, folder: str, *, logs: bool, valid: str = "") -> list[NextStep]:
-    """folder: of the run, as its reader types it. logs: the run kept logs in Kafka's format.
-    valid: folder of the last valid run of the same test, "" if there is none here.
+    """Return the commands to try next, most useful first.
+
+    folder: folder of the run, as its reader types it
+    logs: True if the run kept logs in Kafka's format
+    valid: folder of the last valid run of the same test; "" if there is none here
     """
     rerun = shorten(_rerun(header), _LENGTH_MOST)
     with_run = f"{program()} {{}} {shlex.quote(folder)}"
@@ -328,8 +341,8 @@ def next_steps(results: Results, header: Header | None, folder: str, *, logs: bo
 
     if findings(results):
         if spec.get("nemesis") != "none":  # without faults there is nothing to replay or to shrink
-            words = "Play the same faults on the same roles (the leader of that moment, a follower), five times."
-            words += " This says how often the violation comes back."
+            words = "Inject the same faults into the same roles (current leader, follower) five times."
+            words += " This shows how often the violation recurs."
             step(words, f"{with_run.format('replay')} --times 5", "replay")
             step("Look for the smallest schedule of faults that still fails.", with_run.format("shrink"), "shrink")
         if valid:
@@ -341,18 +354,18 @@ def next_steps(results: Results, header: Header | None, folder: str, *, logs: bo
             words = "Run it again, and leave the cluster up if it fails: enter the nodes, and release them afterwards"
             step(f"{words} with {program()} release.", keep, "enter")
         if logs:
-            step("Compare the logs that the nodes left, without any client.", with_run.format("check-logs"), "logs")
+            step("Compare the logs on the nodes' disks; this needs no client.", with_run.format("check-logs"), "logs")
     if rerun:
         step(_SAME_SEED_SAME_RUN if backend is not None and backend.virtual_time else _SAME_SEED, rerun)
         if (other := _another_seed(header)) and results.verdict is RunVerdict.VALID:
             step("Run the next seed: other operations and other faults.", other)
-    step("Judge this very run again, from what it left.", with_run.format("analyze"), "judge")
+    step("Judge this run again, from its stored files.", with_run.format("analyze"), "judge")
     return out
 
 
 def shortfalls(results: Results, header: Header | None, folder: str) -> list[Shortfall]:
-    """Return the shortfalls of an unknown run, one by one; [] for a run with another verdict, and for a system that
-    never became ready: no other run makes up for that, and the first line says what is missing.
+    """Return the shortfalls of an unknown run; [] for a run with another verdict.  Also [] if the system never became
+    ready: no other run makes up for this, and the first line says what is missing.
     """
     if results.verdict is not RunVerdict.UNKNOWN or results.not_tested:
         return []
@@ -379,7 +392,7 @@ def _of_criterion(criterion: Criterion, header: Header | None) -> Shortfall:
     words = sentence(shorten(criterion.advice or criterion.words or name))
     remedy = _REMEDIES.get(name, _LONGER)
     if remedy is _SLOWER and "--time-limit" in criterion.advice:
-        remedy = _LONGER  # nothing was measured far from faults, so the rate need not be too high
+        remedy = _LONGER  # nothing was measured in times without faults, so the rate need not be too high
     command = _changed(header, lambda spec: _scaled(spec, remedy))
     if least == 1 and value in (0, 1) and name in YES_OR_NO:
         return Shortfall(name, "yes", "yes" if value else "no", words, command)
@@ -409,11 +422,12 @@ _REMEDIES: Mapping[str, Mapping[str, float]] = {
     "nodes with a final log": {},
     "nodes with a trace": {},
 }
-"""Criterion -> factors of fields of the spec that would meet it; for all others a run of twice the length."""
+"""Criterion -> factors of fields of the spec that would meet the criterion; all others need a run of twice the length.
+"""
 
 
 def _scaled(spec: Spec, factors: Mapping[str, float]) -> Spec:
-    """Return a spec with some fields multiplied, at least 1, as far as the limits of a spec allow."""
+    """Return a spec with some fields multiplied; each result is at least 1 and within the limits of a spec."""
     changes: dict[str, Any] = {}
     for name, factor in factors.items():
         before = getattr(spec, name) or 1.0
@@ -423,7 +437,7 @@ def _scaled(spec: Spec, factors: Mapping[str, float]) -> Spec:
 
 
 def _changed(header: Header | None, change: Change) -> str:
-    """Return the command that runs a test with a change, "" if the run does not contain its spec."""
+    """Return the command that runs the test with a changed spec; "" if the run does not contain its spec."""
     if header is None or not header.spec:
         return _rerun(header)
     if (recorded := _spec_of(header)) is None:
@@ -439,7 +453,7 @@ def _another_seed(header: Header | None) -> str:
 
 
 def _rerun(header: Header | None) -> str:
-    """Return the command that repeats the test, as its user gave it, in the way this process was started."""
+    """Return the command that repeats the test, with the user's options, in the way this process was started."""
     recorded = header.rerun if header is not None else ""
     if recorded.startswith("make "):
         return recorded if by_make() else _changed(header, lambda spec: spec) or recorded
@@ -448,7 +462,7 @@ def _rerun(header: Header | None) -> str:
 
 
 def _spec_of(header: Header) -> Spec | None:
-    """Return the spec of a run, with the requested backend; None if this version has no such test."""
+    """Return the spec of a run, with the requested backend; None if this version cannot build this spec."""
     given = {"seed": header.seed or 0, **header.spec}
     if "backend" not in header.rerun.lower():
         given.pop("backend", None)  # the run chose the backend, and the next run may choose again

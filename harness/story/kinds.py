@@ -1,10 +1,10 @@
-"""Kinds of violations: distance of each from its cause, and two sentences for a reader who does not know Raft.
+"""Kinds of violations: distance of each kind from the cause, and two sentences for a reader who does not know Raft.
 
 A violation has causes and effects.  A node votes twice, so there are two leaders; two leaders write two logs, so a
 committed entry disappears, and in the end a client reads an old value.  `Stage` numbers these steps.
 
-The kinds are data: `kinds.toml` beside this file has a table for each, `stages.toml` one for each stage.  A missing
-kind counts as a violation of an answer and has no explanation; a test keeps the tables complete.
+The kinds are data beside this file: `kinds.toml` has a table for each kind, `stages.toml` one for each stage.  A kind
+without a table counts as a violation of an answer and has no explanation; a test keeps the tables complete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Stage(IntEnum):
-    """Distance of a violation from its cause: the smaller, the nearer."""
+    """Distance of a violation from its cause; the smallest number is the nearest."""
 
     STEP = 0
     VOTE = 1
@@ -39,7 +39,7 @@ _STAGES = {Stage[name.upper()]: words for name, words in _read("stages.toml").it
 MECHANISMS: Mapping[Stage, str] = {stage: words["mechanism"] for stage, words in _STAGES.items()}
 """The part of the system that failed.  Violations of one mechanism are shown together."""
 LOOK_AT: Mapping[Stage, str] = {stage: words["look_at"] for stage, words in _STAGES.items()}
-"""Part of a system's code that contains a bug of this stage."""
+"""Part of a system's code in which to look for the bug, by stage of the violation."""
 LOOK_AT_READS = "the read path: how a leader confirms, before it answers, that a majority still follows it"
 LOOK_AT_LOSSES = (
     "what must hold before an answer, and what a change of leaders or a restart does to what was acknowledged"
@@ -49,9 +49,13 @@ LOOK_AT_TRANSACTIONS = "how transactions on one key exclude each other, and what
 
 @dataclass(frozen=True, slots=True)
 class ViolationKind:
-    """means: two sentences, "" for a kind that is not in the table. known_as: its everyday name, if it has another.
-    of_two: the answer contradicts another operation, so a good witness also names that one.
-    loss: acknowledged data is gone. look_at: as in `LOOK_AT`, if it is more specific than that of its stage.
+    """The meaning of a kind.
+
+    means: two sentences, "" for a kind that is not in the table
+    known_as: its common name, if that differs
+    of_two: True if the answer contradicts another operation, which a good witness also names
+    loss: True if acknowledged data is gone
+    look_at: part of the code in which to look for the bug, if it is more specific than `LOOK_AT` of the stage
     """
 
     stage: Stage
@@ -81,7 +85,7 @@ def kind_of(name: str) -> ViolationKind:
 
 
 def name_in_words(name: str) -> str:
-    """Return the kind's name for readers, with the name in the theory: `long fork (G-nonadjacent)`."""
+    """Return the kind's common name, followed by its name in theory: `long fork (G-nonadjacent)`."""
     known_as = kind_of(name).known_as
     if known_as and known_as != name.replace("-", " "):
         return f"{known_as} ({name})"

@@ -1,7 +1,7 @@
 """The operations of a witness for readers: paired from its rows, each with its label and its letter.
 
-Also the longest legal order of them, which a picture can step through until no operation fits.  This judges nothing,
-because the checker has already proved that no complete order exists.
+The longest legal order of these operations is found as well; a picture can step through it until no operation fits.
+Nothing is judged here, because the checker has already proved that no complete order exists.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ FOREVER = 1 << 62
 """`complete` of an open operation."""
 
 SEARCHED_MOST = 48
-"""Maximum operations of a window in which an order is searched."""
+"""Maximum number of operations in a window for which a legal order is searched."""
 
 _LABEL_MAX = 24
 _TXN_LABEL_MAX = 60
 ANSWERS_NIL = frozenset({"read", "get", "dequeue", "drain", "poll"})
-"""Functions whose answer may be empty, which must be shown."""
+"""Functions (`f`) whose empty answer must be shown, too."""
 
 TRANSACTIONS = ("txn", "send", "poll")
 """Functions whose values are lists of micro-operations."""
@@ -39,9 +39,13 @@ State = Hashable
 
 @dataclass(frozen=True, slots=True)
 class WindowOp:
-    """One operation of a witness. invoke, complete: history indices; complete is FOREVER while it is open.
+    """One operation of a witness.
 
-    given, got: for a write `given` is the value, for a cas (expected, new) are (given, new); for a read `got`.
+    invoke, complete: history indices; `complete` is FOREVER while the operation is open
+    given: value of a write, expected value of a cas
+    new: new value of a cas
+    got: answer of a read
+
     Lists are tuples.
     """
 
@@ -61,20 +65,23 @@ class WindowOp:
 
     @property
     def happened(self) -> bool:
-        """Return True if the operation must have a position in every order: it was answered ok."""
+        """Return True if the operation was answered ok, so every legal order must contain it."""
         return self.type is Type.OK
 
     @property
     def may_happen(self) -> bool:
-        """Return True if the operation may have a position: an unknown write or cas."""
+        """Return True for a write or cas of unknown outcome, which a legal order may contain."""
         return self.type is Type.INFO and self.f != "read"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """steps: indices into the operations, in a legal order. states[i]: state of the object after step i - 1, states[0]
-    before the first; for objects other than registers, in words. stuck: index of the operation that must come next and
-    cannot; None if all fit.
+    """A legal order of operations.
+
+    steps: indices of operations, in a legal order
+    states: states[0] is the state of the object before the first step, states[i] after step i - 1; in words for objects
+        other than registers
+    stuck: index of the operation that must come next but cannot; None if all operations fit
     """
 
     steps: tuple[int, ...]
@@ -86,10 +93,11 @@ class Order:
 class DrawnWindow:
     """Operations that are shown together.
 
-    operations: in order of invocation. letters: index of an invoke, as text -> the name of that operation.
-    order: the longest legal order, None if there is none to show. bad: index of the operation that has no legal
-    position.
-    before: the object's state before the first operation, in words, "" if unknown.
+    operations: in order of invocation
+    letters: index of an invoke, as text -> name of its operation
+    order: the longest legal order; None if there is none to show
+    bad: index of the operation that has no legal position
+    before: the object's state before the first operation, in words; "" if unknown
     """
 
     operations: tuple[WindowOp, ...] = ()
@@ -116,8 +124,9 @@ class DrawnWindow:
         return self.letters.get(str(self.operations[place].invoke), "")
 
     def first(self, most: int) -> DrawnWindow:
-        """Return at most this many operations: if there are more, the last ones up to the one that has no legal
-        position.  The order is left out unless all of them are there.
+        """Return at most `most` operations.
+
+        If there are more, return the last ones up to the operation that has no legal position, without the order.
         """
         if len(self.operations) <= most:
             return self
@@ -153,8 +162,8 @@ def type_of(raw: Any) -> Type | None:
 
 
 def letters_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return index of an invoke, as text -> the name of that operation: as the witness names it (by a letter, or T1,
-    T2, ...), else a letter in order of invocation.
+    """Return {index of an invoke, as text: name of its operation}: the name in the witness (a letter, or T1, T2, ...),
+    else a letter in order of invocation.
     """
     given = {str(k): shorten(str(v), 4) for k, v in mapping(facts.get("letters")).items()}
     for name, transaction in mapping(facts.get("transactions")).items():
@@ -164,10 +173,10 @@ def letters_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> dict[str, s
 
 
 def order_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> Order | None:
-    """Return the longest legal order of a window, as the checker found it; for a register without one, search for it
+    """Return the longest legal order of a window, as the checker found it.  If it found none for a register, search
     here.
 
-    None for a witness that is no window of one object.
+    Returns None if the witness is not a window of one object.
     """
     if not ops or "states_before" not in facts or len({op.key for op in ops}) != 1:
         return None
@@ -186,9 +195,9 @@ def order_of(ops: Sequence[WindowOp], facts: Mapping[str, Any]) -> Order | None:
 
 
 def longest_order(ops: Sequence[WindowOp], before: Sequence[State]) -> Order | None:
-    """Return the longest legal order of operations on a register, from any state of `before`.
+    """Return the longest legal order of operations on a register that begins in one of the states `before`.
 
-    None for a window that is too large, or that has other operations.
+    Returns None if the window is too large or contains other operations.
     """
     if len(ops) > SEARCHED_MOST or any(op.f not in ("read", "write", "cas") for op in ops):
         return None
@@ -210,7 +219,7 @@ def _searched(op: WindowOp) -> search.RegisterOperation:
 
 
 def _stuck(ops: Sequence[WindowOp], steps: Sequence[int]) -> int | None:
-    """Return the operation that must come next and cannot: of the remaining ones the one that returned first."""
+    """Return the remaining operation that must come next but cannot: the one that returned first."""
     left = [i for i, op in enumerate(ops) if op.happened and i not in steps]
     return min(left, key=lambda i: ops[i].complete, default=None)
 
@@ -218,8 +227,8 @@ def _stuck(ops: Sequence[WindowOp], steps: Sequence[int]) -> int | None:
 def culprit_of(
     ops: Sequence[WindowOp], order: Order | None, letters: Mapping[str, str], facts: Mapping[str, Any]
 ) -> int | None:
-    """Return the index of the operation that has no legal position: as the checker named it, else where the longest
-    order ended.
+    """Return the index of the operation that has no legal position: the operation that the checker named, else the one
+    at which the longest order ended.
     """
     culprit = str(facts.get("culprit") or "")
     for i, op in enumerate(ops):
@@ -229,20 +238,21 @@ def culprit_of(
 
 
 def sentences_of_bars(letters: Mapping[str, str], facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the beginnings of sentences that repeat the bar of one operation.  An operation that began before the
-    window is left out, because its bar does not show that it may have been done by then.
+    """Return the beginnings of sentences that only repeat the bar of one operation.  Sentences on an operation that
+    began
+    before the window are not included: its bar does not show that it may have completed before the window.
     """
     apart = {str(name) for name in sequence(facts.get("under_way"))}
     return tuple(f"{name}: " for name in letters.values() if name not in apart)
 
 
 def said(f: str, given: State) -> str:
-    """Return an argument or answer of an operation; of a transaction its micro-operations."""
+    """Return the argument or answer of an operation in words; for a transaction, its micro-operations."""
     return micro_operations(given) if f in TRANSACTIONS and isinstance(given, tuple) else value(given)
 
 
 def say(op: WindowOp) -> str:
-    """Return an operation with its answer, as short as a label must be."""
+    """Return an operation with its answer, short enough for a label."""
     if op.f in TRANSACTIONS and isinstance(op.got if op.got is not None else op.given, tuple):
         return shorten(micro_operations(op.got if op.got is not None else op.given), _TXN_LABEL_MAX)
     if op.f == "read":
@@ -258,7 +268,7 @@ def say(op: WindowOp) -> str:
 
 
 def micro_operations(parts: Any) -> str:
-    """`append x 1, read y [1 2]`; of Kafka `send k 7 at 5, poll k: 5=7 6=9`."""
+    """Return micro-operations in words: `append x 1, read y [1 2]`; for Kafka `send k 7 at 5, poll k: 5=7 6=9`."""
     return ", ".join(micro_operation(part) for part in sequence(parts)) or "nothing"
 
 
@@ -288,7 +298,7 @@ def _messages(messages: Any) -> str:
 
 
 def value(state: Any) -> str:
-    """Return a value for readers: nil, numbers and texts unchanged, lists in brackets."""
+    """Return a value for readers: nil; numbers and texts unchanged; lists in brackets."""
     if state is None:
         return "nil"
     if isinstance(state, str):
@@ -320,7 +330,7 @@ def _op(invoke: Mapping[str, Any], done: Mapping[str, Any] | None) -> WindowOp:
 
 
 def payload(row: Mapping[str, Any]) -> Hashable:
-    """Return the value of a row: its integer, else its payload, with lists as tuples."""
+    """Return the integer of a row, else its payload with lists as tuples."""
     payload = row.get("payload")
     if isinstance(payload, str):
         try:

@@ -2,18 +2,18 @@
 
     witness (results.json) --> Story --> report (HTML), terminal/witness.py (characters), text
 
-The content of a witness decides what is shown, not its checker.  Operations on one object become bars, transactions a
-cycle or a list, entries of logs a table.  All other evidence is a table of rows or a list of facts.
+The content of a witness, not its checker, decides what is shown.  Operations on one object become bars, transactions
+become a cycle or a list, log entries a table.  All other evidence is a table of rows or a list of facts.
 
 *Transactions.*  Their micro-operations, the edges of their cycle, and the differences of two reads.
 
-A list that was read is compared with the right content, as far as the witness proves that: the transaction's own
+A list that was read is compared with the right content, if the witness proves what is right: the transaction's own
 earlier reads and appends, else another transaction's read of the same key.  Equal elements are counted, not listed:
 
     read k9 [… 149 equal …, 2748, ~~3290~~, 3455]
 
-If two transactions read lists of which neither is a prefix of the other, either may be wrong.  So each list is shown as
-it was answered, with its own elements underlined.
+If two transactions read lists of which neither is a prefix of the other, either list may be wrong.  Then both lists are
+shown as they were answered, and the elements that only one of them contains are underlined.
 """
 
 from __future__ import annotations
@@ -46,27 +46,33 @@ _SHOWN_OTHERWISE = frozenset({
     "copies", "votes", "excerpt", "time_ns", "transactions", "cycle", "length", "order", "model", "rejudged",
     "under_way", "guilty", "suspects", "so_far", "kept_by",
 })  # fmt: skip
-"""Facts that have their own field in a `Story`, or that no reader needs."""
+"""Facts that a `Story` stores in a field of their own, or that no reader needs."""
 
 _SENTENCE_MOST = 600
 
 
 class Story:
-    """One violation.  Text in it is shortened, and not escaped.
+    """One violation.  Its texts are shortened, but not escaped.
 
-    kind: its name for readers. summary: one sentence. key: of its object, "" if it has no name.
-    window: its operations. model: name of the model that a search judged, "" if a kernel or rule did.
-    reasons: sentences that explain why no order fits. expected: right answers, as ends of sentences.
-    transactions, edges: of a violation of isolation. length: of the whole cycle, of which `edges` may be a part.
-    rows: of logs, traces and copies, each with its "table". events: rows of the history.
-    wrong: (node, time) of each wrong answer, or of all that may have been wrong.
-    copies: (node, copy) of each log that it names, the wrong one first.
-    kept_by: the one of them that still has the committed entry; None if none does or nothing was lost.
-    facts: (name, words) of all other facts.
+    kind: name of the kind for readers
+    summary: one sentence
+    key: name of the object, "" if it has no name
+    window: the operations
+    model: name of the model that a search used; "" if a kernel or rule found the violation
+    reasons: sentences that explain why no order fits
+    expected: right answers, as ends of sentences
+    transactions, edges: of a violation of isolation
+    length: length of the whole cycle, of which `edges` may be a part
+    rows: rows of logs, traces and copies, each with its "table"
+    events: rows of the history
+    wrong: (node, time) of each wrong answer, or of all answers that may be wrong
+    copies: (node, copy) of each log that the witness names, the wrong log first
+    kept_by: the element of `copies` that still has the committed entry; None if there is none or nothing was lost
+    facts: (name, words) of all other facts
     """
 
     def __init__(self, witness: Witness) -> None:
-        """witness: may come from another version, with missing facts and rows."""
+        """witness: may come from another version, so facts and rows may be missing"""
         facts = witness.facts
         self.kind = name_in_words(shorten(witness.kind or "violation", 80))
         self.summary = shorten(witness.summary.removeprefix(f"{witness.kind}: "), _SENTENCE_MOST)
@@ -89,17 +95,17 @@ class Story:
 
     @property
     def bars(self) -> DrawnWindow:
-        """Return the operations, if they are drawn as bars: not those of transactions, which have several steps."""
+        """Return the operations that are drawn as bars; none for transactions, because they have several steps."""
         return DrawnWindow() if self.transactions or self.edges else self.window
 
     @property
     def differs(self) -> bool:
-        """Return True if a list that was read is shown beside the one that it contradicts."""
+        """Return True if a list that was read is shown beside a list that contradicts it."""
         return any(t.contradicted for t in self.transactions)
 
     @property
     def why(self) -> tuple[str, ...]:
-        """Return the reasons without those that repeat the bar of one operation."""
+        """Return the reasons, except those that only repeat the bar of one operation."""
         return tuple(words for words in self.reasons if not words.startswith(self.repeated_by_bars))
 
     def rows_of(self, *tables: str) -> list[Mapping[str, Any]]:
@@ -112,7 +118,7 @@ def _sentences(given: Any) -> tuple[str, ...]:
 
 
 def _wrong(facts: Mapping[str, Any], culprit: WindowOp | None) -> tuple[tuple[str, int], ...]:
-    """Return the answers that the witness names; else the node whose answer no order explains."""
+    """Return (node, time) of the answers that the witness names as wrong; else of the answer that no order explains."""
     named = sequence(facts.get("suspects")) or [facts[name] for name in ("guilty",) if name in facts]
     answers = [(shorten(str(m.get("node") or ""), 24), number(m.get("time_ns"), 0)) for m in map(mapping, named)]
     if not answers and culprit is not None:
@@ -131,7 +137,7 @@ def _kept_by(facts: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def _fact(name: Any, given: Any) -> str:
-    """A fact of any type."""
+    """Return a fact of any type in words."""
     if isinstance(given, list | tuple):
         return shorten(listed([_one(each) for each in given][:40]) or "none")
     if isinstance(given, Mapping):
@@ -144,8 +150,8 @@ def _one(given: Any) -> str:
 
 
 def odd_entries(cells: Sequence[Mapping[str, Any] | None], committed: Mapping[str, Any] | None = None) -> list[bool]:
-    """Return the entries of one offset that differ from the committed one; if that is unknown, from the most frequent
-    one; all of them if there is none.
+    """Return, for each entry of one offset, True if it differs from the committed entry.  If the committed entry is
+    unknown, compare with the most frequent entry; without a most frequent one, all are True.
     """
     alike = Counter((c.get("epoch"), c.get("checksum")) for c in cells if c)
     most = max(alike.values(), default=0)
@@ -171,7 +177,7 @@ MOST_ROWS = 60
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """Rows of a table, with every column in which any of them has a value. left_out: number of omitted rows."""
+    """Rows of a table, without columns that are empty in all rows. left_out: number of omitted rows."""
 
     name: str
     columns: list[str]
@@ -180,7 +186,7 @@ class RowTable:
 
 
 def message_tables(window: DrawnWindow) -> list[RowTable]:
-    """Return the sends and polls of each log of messages."""
+    """Return one table for each log of messages: who sent and polled what."""
     return [
         RowTable(f"log of {name}", ["offset", f"in {name}", "sent by", "polled by"], rows)
         for key, rows in message_logs(window).items()
@@ -205,22 +211,23 @@ def row_tables(
 # Transactions
 
 MESSAGES_MOST = 40
-"""Maximum number of messages of one log of Kafka that are listed."""
+"""Maximum number of listed messages of one Kafka log."""
 
 LISTED_MOST = 12
-"""Maximum elements of a list that is shown in full."""
+"""Maximum number of elements of a list that is shown in full."""
 
 _BESIDE = 2
-"""Elements of a run, of equal ones or of a difference, that are shown at each end."""
+"""Number of elements that are shown at each end of a run of equal or of differing elements."""
 
 _COMPARED_MOST = 400
-"""Maximum elements in which differences are searched."""
+"""Maximum number of elements of a list that is compared with another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Words of a micro-operation. look: "gone" for missing elements, "added" for wrong ones, "equal" for counted ones,
-    "" for all others.
+    """Part of the text of a micro-operation.
+
+    look: "gone" for missing elements, "added" for wrong ones, "equal" for the number of omitted equal ones, else ""
     """
 
     words: str
@@ -229,7 +236,13 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """name: T1, T2, ... who: process and outcome. rows: of the history. did: its micro-operations."""
+    """A transaction of a witness.
+
+    name: T1, T2, ...
+    who: process and outcome
+    rows: indices of its rows in the history
+    did: its micro-operations
+    """
 
     name: str
     who: str = ""
@@ -238,7 +251,7 @@ class Transaction:
 
     @property
     def contradicted(self) -> tuple[tuple[Fragment, ...], ...]:
-        """Return its reads that another one contradicts."""
+        """Return the reads of this transaction that another transaction contradicts."""
         return tuple(step for step in self.did if any(part.look in ("gone", "added") for part in step))
 
     def appends_to(self, key: str) -> tuple[tuple[Fragment, ...], ...]:
@@ -246,7 +259,7 @@ class Transaction:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return its micro-operations as text: missing elements struck through, wrong ones underlined."""
+        """Return the micro-operations as text: missing elements struck through, wrong ones underlined."""
         marks = {"gone": "~~", "added": "__"}
         return tuple(
             "".join(f"{marks.get(part.look, '')}{part.words}{marks.get(part.look, '')}" for part in step)
@@ -256,7 +269,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One edge of a cycle: why a transaction must come before another.  key: "" if the edge has none."""
+    """One edge of a cycle. why: reason for which `source` must come before `target`.  key: "" if the edge has none."""
 
     source: str
     target: str
@@ -282,8 +295,8 @@ def transactions_of(facts: Mapping[str, Any]) -> tuple[Transaction, ...]:
 
 
 def key_of_transactions(facts: Mapping[str, Any]) -> str | None:
-    """Return the key on which transactions disagree: that of every edge of their cycle, else the only one that all of
-    them read or write; None if there is no such key.
+    """Return the key on which transactions disagree: the key of every edge of their cycle, else the only key that all
+    of them read or write; None if there is no such key.
     """
     if facts.get("cycle"):
         keys = {edge.key for edge in edges_of(facts)}
@@ -317,7 +330,7 @@ _Parts = list[Sequence[Any]]
 
 
 def _step(done: Mapping[str, _Parts], name: str, place: int, cyclic: bool) -> tuple[Fragment, ...]:
-    """Return one micro-operation in words. cyclic: True if other reads agree, so that none is a difference."""
+    """Return one micro-operation in words. cyclic: True if differences from other reads are not shown."""
     match done[name][place]:
         case ["r", key, list() | tuple() as read]:
             before = _held_before(done[name], place)
@@ -332,8 +345,8 @@ def _step(done: Mapping[str, _Parts], name: str, place: int, cyclic: bool) -> tu
 
 
 def _held_before(parts: _Parts, place: int) -> list[Any] | None:
-    """Return the list that a read must show by the earlier reads and appends of its own transaction; None if there are
-    none.
+    """Return the list that a read must return because of earlier reads and appends of its own transaction; None if
+    there are no earlier ones.
     """
     held: list[Any] | None = None
     for f, _, given in (part for part in parts[:place] if len(part) == 3 and part[1] == parts[place][1]):
@@ -355,7 +368,7 @@ def _differ(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 
 def _listed(read: list[str], wanted: list[str] | None) -> list[Fragment]:
-    """Return the elements of a list that was read, with missing ones. wanted: None if it is unknown."""
+    """Return the elements of a list that was read, and the missing ones. wanted: None if the right list is unknown."""
     same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(read, wanted or (), strict=False))))
     if wanted is None or read == wanted or max(len(read), len(wanted)) - same > _COMPARED_MOST:
         return _separated(_some([(each, "") for each in read], from_the_end=True))
@@ -369,8 +382,8 @@ def _listed(read: list[str], wanted: list[str] | None) -> list[Fragment]:
 
 
 def _some(elements: list[tuple[str, str]], *, from_the_end: bool) -> list[Fragment]:
-    """Replace elements far from each difference, those within a long one, or all but the last ones of a plain list, by
-    their number.
+    """Replace elements by their number: elements far from any difference, elements inside a long difference, or all but
+    the last elements of a list without differences.
     """
     if len(elements) <= LISTED_MOST:
         return [Fragment(shorten(words, 40), look) for words, look in elements]
@@ -394,7 +407,7 @@ def _separated(parts: Sequence[Fragment]) -> list[Fragment]:
 
 
 def message_logs(window: DrawnWindow) -> dict[str, list[list[str]]]:
-    """Return, per key of Kafka, [offset, value, sent by, polled by] of every message of these operations, by offset."""
+    """Return {key of Kafka: [offset, value, sent by, polled by] of every message in these operations, by offset}."""
     logs: dict[str, dict[tuple[int | None, str], tuple[list[str], list[str]]]] = {}
     for op in window.operations:
         name = window.letters.get(str(op.invoke), f"process {op.process}")

@@ -93,7 +93,7 @@ def test_another_verdict_has_the_kinds_that_were_never_in_force_among_its_notes(
 def test_a_function_that_was_never_invoked_is_among_the_notes() -> None:
     vacuity = {"verdict": "valid", "details": {"never_invoked": ["cas", "write"]}}
     written = notes(results_in(results("valid", vacuity=vacuity)), RunOutcome())
-    assert written == ["The workload states cas and write, and no client invoked them."]
+    assert written == ["The workload states cas and write, but no client invoked them."]
 
 
 @pytest.mark.usefixtures("knows_the_bug")
@@ -133,7 +133,12 @@ def test_what_the_harness_could_not_keep_up_with_is_said() -> None:
         "steal_s": {"n1": 2.0, "n2": 0.1},
     }
     written = " ".join(notes(results_in({}), outcome_of(outcome)))
-    for part in ("interrupted", "120 operations a second of the 200", "stalled once, for up to 800 ms", "n1 2.0 s"):
+    for part in (
+        "interrupted",
+        "120 of the 200 scheduled operations per second",
+        "stalled once, for up to 800 ms",
+        "n1 2.0 s",
+    ):
         assert part in written
     assert notes(results_in({}), RunOutcome(scheduled_rate_hz=200, achieved_rate_hz=190.0)) == []
 

@@ -96,7 +96,7 @@ def test_where_servers_pass_requests_on_the_one_that_answered_is_not_blamed(forw
     witness = {"kind": "stale read", "summary": "it is old", "events": [{"index": 1, "node": "n2"}], "facts": {}}
     results = {"checkers": {"linearizability": {"verdict": "invalid", "witness": [witness]}}}
     found = notes(results_in(results), RunOutcome(declares={"forwards": forwards}))
-    assert any("may be the mistake of the leader" in note for note in found) is forwards
+    assert any("may come from the leader" in note for note in found) is forwards
 
 
 def test_a_busy_machine_is_named_with_what_it_means_for_the_verdict() -> None:
@@ -104,7 +104,7 @@ def test_a_busy_machine_is_named_with_what_it_means_for_the_verdict() -> None:
     outcome = RunOutcome(processor={"n1": sums}, phases=(Phase("main", 0, 10**9),))
     (note,) = notes(results_in({}), outcome)
     assert note.startswith("The machine was busy: processes waited for a processor for 90% of the time.")
-    assert note.endswith("makes no right answer wrong: if it kept the run from testing enough, the verdict is unknown.")
+    assert note.endswith("wrong. If the run tested too little for this reason, the verdict is unknown.")
 
 
 RUN = "results/test-partition/a-run"
