@@ -1,6 +1,6 @@
-"""The page of `check --report`: files judged by hand, and every witness drawn as a run's report draws it.
+"""The page of `check --report`: the result of each judged file, and every witness drawn as in the report of a run.
 
-There is no run, and so no timeline and no fault to show; the findings look like those of a run's report.
+There is no run, so no timeline and no faults are shown.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from harness.story.findings import violations_by_cause
 _SCRIPTS = ("scripts/page.js", "scripts/proof.js", "scripts/check.js")
 
 FINDINGS_MOST = 60
-"""Maximum number of drawn witnesses; beyond them only the first of each file, up to as many again."""
+"""Maximum number of drawn witnesses.  If there are more, only the first witness of each file is drawn."""
 
 FINDINGS_OPEN = 10
-"""Number of kinds of violations whose first one is shown with its evidence open."""
+"""Number of kinds of violations whose first violation is shown with its evidence unfolded."""
 
 LOGS = "logs"
-"""The `model` of judged logs (`check-logs`)."""
+"""Value of `model` for judged logs (`check-logs`)."""
 
 _QUESTIONS = {
     "list-append": "Can transactions with the demanded isolation have given these answers?",
@@ -46,7 +46,7 @@ _QUESTION = "Is there one order of all operations that respects real time and ex
 
 
 def render_check(judged: Sequence[JudgedFile], model: str, out: Path) -> Path:
-    """Write the page of these files to `out` and return it.  Raises OSError."""
+    """Write the page of these files to `out`; return `out`.  Raises OSError."""
     found, left_out = _findings(judged)
     title, below = _head(judged, ("folder", "folders") if model == LOGS else ("history", "histories"))
     overall = combine(j.verdict.validity for j in judged)
@@ -73,8 +73,8 @@ def render_check(judged: Sequence[JudgedFile], model: str, out: Path) -> Path:
 
 
 def _findings(judged: Sequence[JudgedFile]) -> tuple[list[witness.FindingView], int]:
-    """Return (the witnesses to draw, the number left out).  The index of their file replaces the name of their
-    checker.
+    """Return (the witnesses to draw, the number of omitted ones).  The field `checker` contains the index of the
+    file.
     """
     every = sum(len(j.verdict.witnesses) for j in judged)
     most = None if every <= FINDINGS_MOST else 1
@@ -110,7 +110,7 @@ def _head(judged: Sequence[JudgedFile], nouns: tuple[str, str]) -> tuple[str, li
         title = f"Unknown: the verdict of {unknown} of {total} is unknown." if len(judged) > 1 else "Unknown."
         first = next(j for j in judged if j.verdict.validity is Validity.UNKNOWN)
         return title, [words.sentence(words.shorten(first.verdict.reason)), *below]
-    return f"Valid: {total}, and nothing wrong with {'any' if len(judged) > 1 else 'it'}.", below
+    return f"Valid: {total}, and nothing is wrong with {'any of them' if len(judged) > 1 else 'it'}.", below
 
 
 def _mark(validity: Validity) -> str:

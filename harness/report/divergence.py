@@ -1,12 +1,12 @@
-"""Violations other than operations on one object, as tables that a reader can check.
+"""Violations that are not about operations on one object, as tables that a reader can check.
 
     log_table   entries of logs: offsets × nodes, by epoch
     ballots     votes and elections of an epoch
-    reach       how far each log reached when a mark was set
-    cycle_of    transactions: a ring that shows which must come before which, and a ladder with the reason of each edge
+    reach       the end of each log when a high watermark was set
+    cycle_of    transactions: a ring that shows their order, and a ladder with the reason of each edge
 
-The witness names a few rows of a log.  Around them a few equal entries are read from the run's own log tables, because
-a difference is visible only next to equal entries.
+The witness names a few entries of a log.  A difference is visible only next to equal entries, so a few equal entries
+around each named one are read from the log tables of the run.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from harness.story.findings import ReportedViolation
 from harness.story.story import Edge, Story, Transaction, odd_entries
 
 AROUND = 3
-"""Equal offsets shown before and after a difference."""
+"""Number of equal offsets shown before and after a difference."""
 MOST_OFFSETS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnEntry:
-    """One node's entry at one offset; fields are None if the log has nothing there."""
+    """One node's entry at one offset; fields are None or "" if the log contains no entry there."""
 
     epoch: int | None
     checksum: str
@@ -55,7 +55,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """offset None: `folded` equal offsets are left out here."""
+    """One offset of a table of logs. offset: None if this row stands for `folded` omitted equal offsets."""
 
     offset: int | None
     entries: list[DrawnEntry]
@@ -72,10 +72,7 @@ class LogTable:
 
 @dataclass(frozen=True, slots=True)
 class DrawnBallot:
-    """Record of one node's actions in one epoch.
-
-    votes: (candidate, seq) in order.
-    """
+    """The actions of one node in one epoch. votes: (candidate, seq of the trace row), in order."""
 
     node: str
     votes: list[tuple[str, int]]
@@ -93,7 +90,7 @@ class Ballots:
 
 @dataclass(frozen=True, slots=True)
 class NodeReach:
-    """Extent of one node's log. end: log end; durable: end of the durable part; shares of the drawn span."""
+    """End of one node's log and of its durable part, also as shares of the drawn span."""
 
     node: str
     role: str
@@ -106,9 +103,8 @@ class NodeReach:
 
 @dataclass(frozen=True, slots=True)
 class LogReach:
-    """The prefix called committed, and the extent of every log at that time.
-
-    base: start of the bars.
+    """The prefix that a node called committed, and the end of every log at that time. base: offset where the bars
+    start.
     """
 
     committed_below: int
@@ -119,9 +115,10 @@ class LogReach:
 
 
 def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> LogReach | None:
-    """Return the extent of each log at the last trace row of the witness; None if the witness has no mark.
+    """Return the end of each log at the last trace row of the witness; None if the witness has no mark.
 
-    It follows the nodes' traces up to that time, on the harness' clock: a picture, from which nothing was concluded.
+    The traces of all nodes are read up to that time on the clock of the harness.  This is a picture only: no verdict
+    depends on it.
     """
     mark = number(facts.get("committed_below"), -1)
     times = [number(r.get("time_ns"), -1) for r in rows]
@@ -149,7 +146,7 @@ def reach(data: ReportData, facts: Mapping[str, Any], rows: Sequence[Mapping[str
 
 @dataclass(slots=True)
 class TracedLog:
-    """A log as rows of a node's trace show it: end, end on disk, high watermark (None: not known), and the role."""
+    """A log according to rows of a node's trace: end, end on disk, high watermark (None if unknown), and the role."""
 
     end: int = -1
     durable: int = -1
@@ -158,7 +155,7 @@ class TracedLog:
 
 
 def traced_log(rows: pa.Table) -> TracedLog:
-    """rows: of one trace, from its beginning."""
+    """Return the log after these rows. rows: of one trace, from its beginning."""
     found = TracedLog()
     for row in rows.select(["event", "offset", "role"]).to_pylist():
         offset = number(row["offset"], -1)
@@ -180,8 +177,8 @@ def traced_log(rows: pa.Table) -> TracedLog:
 
 
 def log_table(data: ReportData, story: Story) -> LogTable | None:
-    """Return the entries of a witness with `AROUND` offsets of context: a column for every log it names, and for the
-    logs of the other nodes in its last copy.
+    """Return the entries of a witness with `AROUND` offsets of context.  There is a column for every log that the
+    witness names; the other nodes' logs are shown as in the last copy that it names.
     """
     named = [r for r in story.rows_of("log") if r.get("node") is not None and number(r.get("offset"), -1) >= 0]
     if not named:
@@ -218,7 +215,7 @@ def log_table(data: ReportData, story: Story) -> LogTable | None:
 
 
 def ballots(data: ReportData, rows: Sequence[Mapping[str, Any]]) -> list[Ballots]:
-    """Return votes and leaders of every epoch of the witness (at most 3)."""
+    """Return the votes and leaders of each epoch that the witness contains, for at most 3 epochs."""
     about = [r for r in rows if _decides(r)]
     epochs = sorted({number(r.get("epoch"), -1) for r in about})[:3]
     out = []
@@ -250,8 +247,8 @@ def _compare(
     committed: Mapping[str, Any] | None,
     wrong: Sequence[bool],
 ) -> list[DrawnEntry]:
-    """Compare the entries of one offset; those of `odd_entries` differ, and so do committed ones that a wrong log
-    lacks.
+    """Compare the entries of one offset.  An entry differs if `odd_entries` says so, or if it is missing in a wrong log
+    although it is committed.
     """
     out = []
     for cell, reached, odd, lacks in zip(cells, reaches, odd_entries(cells, committed), wrong, strict=True):
@@ -274,7 +271,7 @@ def _copy(data: ReportData, node: str, copy: int) -> Mapping[str, Any]:
 
 
 def copied_log(data: ReportData, facts: Mapping[str, Any]) -> str:
-    """Return the copy, the node and the offset that a witness blames: the first that its facts name."""
+    """Return the first copy that the facts of a violation name, with its node and offset, in words."""
     nodes, copies = sequence(facts.get("nodes")), sequence(facts.get("copies"))
     if not nodes or not copies:
         return "in a copy of a log"
@@ -284,8 +281,8 @@ def copied_log(data: ReportData, facts: Mapping[str, Any]) -> str:
 
 
 def never_fsynced(data: ReportData, lost: ReportedViolation) -> str:
-    """Return the bytes that a power loss discarded from the disk of a node that then started without them, as part of a
-    sentence; "" if a violation shows no such start, or the loss was not measured.
+    """Return a sentence about the bytes that a power loss discarded from a node's disk before the node started again;
+    "" if the violation shows no such start, or if the loss was not measured.
     """
     traced = [row for row in lost.witness.rows if row.get("table") == "trace"]
     if not traced or traced[-1].get("event") != "start":
@@ -312,7 +309,7 @@ def _when(data: ReportData, node: str, copy: int) -> str:
 
 
 def _high_watermark(data: ReportData, node: str, copy: int) -> int | None:
-    """Return the node's last known high watermark when its log was copied."""
+    """Return the node's last known high watermark at the time when its log was copied."""
     table = data.traces.get(node)
     upto = _copy(data, node, copy).get("trace_seq")
     if table is None or not isinstance(upto, int):
@@ -321,10 +318,10 @@ def _high_watermark(data: ReportData, node: str, copy: int) -> int | None:
 
 
 RING_MOST = 12
-"""Maximum number of transactions of a ring; of a longer cycle only the ladder is shown."""
+"""Maximum number of transactions in a ring; a longer cycle is shown as a ladder only."""
 
 KEY_SHOWN_MOST = 10
-"""Maximum characters of a key beside an arrow; its sentence contains all of it."""
+"""Maximum number of characters of a key beside an arrow; the sentence of the edge contains the full key."""
 
 _WIDTH = 330
 _RADIUS_NODE = 19.0
@@ -339,7 +336,7 @@ class CycleNode:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A curve from the rim of one node to that of the next, its tip as a path, and the position of its words."""
+    """A curve between the rims of two nodes. tip: head of the arrow, as a path. x, y, anchor: position of the words."""
 
     curve: str
     tip: str
@@ -359,7 +356,11 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """transactions: one for each edge, from which it leaves.  left_out: edges of a long cycle that are not drawn."""
+    """A cycle of transactions.
+
+    transactions: the source of each edge
+    left_out: number of edges of a long cycle that are not drawn
+    """
 
     edges: Sequence[Edge]
     transactions: list[Transaction]
@@ -368,7 +369,7 @@ class Cycle:
 
 
 def cycle_of(story: Story) -> Cycle | None:
-    """Return the cycle of a violation of isolation; None if it has none."""
+    """Return the cycle of a violation of isolation; None if the violation has no cycle."""
     edges = story.edges
     if not edges:
         return None
@@ -379,8 +380,8 @@ def cycle_of(story: Story) -> Cycle | None:
 
 
 def _is_simple_cycle(edges: Sequence[Edge]) -> bool:
-    """Return whether the edges form one cycle that visits each transaction once.  The page also shows files of unknown
-    origin.
+    """Return True if the edges form one cycle that visits each transaction once.  They may not: the page also shows
+    files of unknown origin.
     """
     graph = _graph_of(edges)
     each_once = graph.number_of_nodes() == graph.number_of_edges() == len(edges) > 1
@@ -397,7 +398,7 @@ def _short(edge: Edge) -> str:
 
 
 def _ring(edges: Sequence[Edge]) -> Ring:
-    """Lay the transactions out clockwise from the top; two of them side by side."""
+    """Arrange the transactions clockwise from the top; two transactions side by side."""
     count = len(edges)
     radius = 84.0 if count == 2 else 62.0 + 13.0 * max(0, count - 3)
     centre_x, centre_y = _WIDTH / 2, 62.0 if count == 2 else radius + 46
@@ -410,7 +411,7 @@ def _ring(edges: Sequence[Edge]) -> Ring:
 
 
 def _arrow(a: CycleNode, b: CycleNode, words: str) -> Arrow:
-    """Return a curve that bends outwards, with its words beyond the bend."""
+    """Return a curve that bends outwards, with the words outside the bend."""
     middle_x, middle_y = (a.x + b.x) / 2, (a.y + b.y) / 2
     length = hypot(b.x - a.x, b.y - a.y) or 1.0
     # to the left of the direction from a to b: outwards
@@ -437,6 +438,6 @@ def _arrow(a: CycleNode, b: CycleNode, words: str) -> Arrow:
 
 
 def _rim(x: float, y: float, towards_x: float, towards_y: float, radius: float) -> tuple[float, float]:
-    """Return the point at that distance from (x, y) towards another."""
+    """Return the point at distance `radius` from (x, y) in the direction of the other point."""
     length = hypot(towards_x - x, towards_y - y) or 1.0
     return x + (towards_x - x) * radius / length, y + (towards_y - y) * radius / length

@@ -1,16 +1,16 @@
-"""Elements that clients added: kept, lost or unknown; with the server that acknowledged a lost one, and the fault then.
+"""Fates of the elements that clients added (kept, lost or unknown), with the acknowledging server and the fault then.
 
-    set, append-log   an element is kept if the last read of its key shows it.  It is lost if it was acknowledged before
-                      that read was invoked, and the read lacks it.
-    queue             an element is kept if any dequeue or drain of its key returned it.  All other elements are
-                      unknown.
+    set, append-log   an element is kept if the last read of its key contains it.  It is lost if it was acknowledged
+                      before that read was invoked, and the read lacks it.
+    queue             an element is kept if any dequeue or drain of its key returned it.  The missing elements that were
+                      acknowledged before the last drain are lost if they outnumber the dequeues without an answer.
 
-All else is unknown.  An element that was certainly not added is left out.  The counts are those of the checkers of
-`checkers/models/objects/`, which decide; this module gives each element its position on the page.
+All other elements are unknown.  An element that was certainly not added is omitted.  The checkers of
+`checkers/models/objects/` decide how many elements are lost; this module gives each element its position on the page.
 
-Cost: linear in the operations; the payloads of the last reads or drains, and of a queue all values.
+Cost: linear in the operations; it reads the payloads of the last reads or drains, and for a queue all values.
 
-The timeline shows every element at the time of its answer, in the row of the server that answered.
+The timeline shows every element at the time of its acknowledgement, in the row of the server that answered.
 """
 
 from __future__ import annotations
@@ -36,21 +36,26 @@ from harness.report.run_data import OperationColumns, ReportData, load
 from harness.story.findings import LossCause, cause_of_loss
 
 PUT_BY: Mapping[str, str] = {"set": "add", "append-log": "append", "queue": "enqueue", "at-least-once-queue": "enqueue"}
-"""Checker -> the function that adds an element."""
+"""Checker -> the function (`f`) that adds an element."""
 _TAKES = ("dequeue", "drain")
 
 KEPT, LOST, UNKNOWN = range(3)
 NAMES = ("kept", "lost", "unknown")
 
 SERVERS_NAMED = 3
-"""Maximum number of servers named in a sentence; the others are counted together."""
+"""Maximum number of servers named in a sentence; all others are counted together."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementFates:
-    """One entry per element that may have been added. places: of their operations. time_ns: of the answer, or of the
-    end of waiting for one. fate: KEPT, LOST or UNKNOWN. node: code of the server that answered, or that got the
-    request; nodes: its name, "" if no server is known. acknowledged: True if it was acknowledged.
+    """Elements that may have been added; one entry per element.
+
+    places: positions of the operations that added them
+    time_ns: time of the answer, or of the end of waiting for an answer
+    fate: KEPT, LOST or UNKNOWN
+    node: index into `nodes` of the server that answered or got the request
+    nodes: names of servers, "" if the server is unknown
+    acknowledged: True if the addition was acknowledged
     """
 
     places: np.ndarray
@@ -68,7 +73,9 @@ class ElementFates:
 
 
 def fates_of(data: ReportData) -> ElementFates | None:
-    """Return the fates of a run whose workload adds elements; None for other runs, and without a sealed history."""
+    """Return the fates for a run whose workload adds elements; None for other runs, or if there is no sealed
+    history.
+    """
     checker = next((name for name in PUT_BY if name in data.checkers), None)
     ops, history = data.operations, StoredRun(data.folder).history
     if checker is None or not len(ops) or not history.is_file():
@@ -127,7 +134,7 @@ def _of_queues(ops: OperationColumns, places: np.ndarray, history: Path) -> np.n
 
 
 def _numbers(answer: Row) -> np.ndarray:
-    """Return the elements of the list in an answer's payload.  Raises ValueError for another payload."""
+    """Return the integers of the list in an answer's payload.  Raises ValueError if the payload is not such a list."""
     found = json.loads(answer["payload"] or "null")
     if found is None:
         return np.empty(0, np.int64)
@@ -137,9 +144,7 @@ def _numbers(answer: Row) -> np.ndarray:
 
 
 def words_of_lost(folder: Path, results: Results) -> str:
-    """Return the sentences of `lost_in_words` for a run whose results.json is not written yet; "" if nothing was
-    lost.
-    """
+    """Return `lost_in_words` of a run whose results.json is not written yet."""
     if not PUT_BY.keys() & results.invalid.keys():
         return ""
     data = replace(load(folder), results=results)
@@ -148,8 +153,8 @@ def words_of_lost(folder: Path, results: Results) -> str:
 
 
 def lost_in_words(fates: ElementFates, data: ReportData) -> str:
-    """Return the servers that had acknowledged lost elements, and the faults nearby, "" if nothing was lost.  For a
-    queue, it begins with the number of further elements that were never dequeued and may still exist.
+    """Return sentences on the servers that had acknowledged lost elements, and the faults nearby; "" if nothing was
+    lost.  For a queue, the first sentence counts the elements that were never dequeued but may still exist.
     """
     lost = np.flatnonzero(fates.fate == LOST)
     if not len(lost):
@@ -170,14 +175,16 @@ def lost_in_words(fates: ElementFates, data: ReportData) -> str:
 
 
 def _counted(lost: int, rest: int) -> str:
-    """rest: elements that were never dequeued, and of which it is unknown whether they are lost."""
+    """Return a sentence on certain and possible losses. rest: number of never dequeued elements that may still
+    exist.
+    """
     other = "the other" if rest == 1 else f"the other {rest:,}"
     where = "may have been taken by a dequeue without an answer, or be in a queue that was not drained"
     return f"{lost:,} of them {'is' if lost == 1 else 'are'} lost for certain; {other} {where}." if rest else ""
 
 
 def _in_a_sentence(parts: Sequence[tuple[str, int]]) -> str:
-    """parts: (where or when they were acknowledged, their number)."""
+    """Return a sentence. parts: (where or when elements were acknowledged, their number)."""
     if len(parts) > 1:
         (first, count), *others = parts
         return f"{listed([f'{count:,} were acknowledged {first}', *(f'{n:,} {w}' for w, n in others)])}."
@@ -185,7 +192,7 @@ def _in_a_sentence(parts: Sequence[tuple[str, int]]) -> str:
 
 
 def _near_faults(causes: Sequence[LossCause | None]) -> list[tuple[str, int]]:
-    """Return (nearby fault, number of losses), [] if no fault explains any. causes: of each lost element."""
+    """Return (nearby fault, number of losses); [] if no fault explains any loss. causes: one per lost element."""
     alike: dict[Any, list[LossCause | None]] = {}
     for cause in sorted(causes, key=lambda c: (c is None, c.fault.card.number if c else 0, c.phase if c else 0)):
         alike.setdefault((cause.fault.card.number, cause.phase) if cause else None, []).append(cause)
@@ -193,6 +200,6 @@ def _near_faults(causes: Sequence[LossCause | None]) -> list[tuple[str, int]]:
 
 
 def _near(causes: Sequence[LossCause | None]) -> str:
-    """causes: of elements that were acknowledged in one place of one fault."""
+    """Return when the elements were acknowledged. causes: of elements acknowledged in the same phase of one fault."""
     known = [cause for cause in causes if cause is not None]
     return max(known, key=lambda c: c.before_ns).words() if known else "without a fault that explains it"

@@ -1,10 +1,10 @@
 """The templates of all pages, and the data that they may contain.
 
 Text of a run is hostile until proven otherwise.  There are three defences.  Jinja escapes every value.  The JSON block
-has `<`, `>` and `&` written as \\u escapes, so that no value can close it.  A content security policy allows exactly
-one script, by its hash, and no request at all.
+contains `<`, `>` and `&` as \\u escapes only, so no value can close the block.  A content security policy allows
+exactly one script, identified by its hash, and no requests.
 
-The results for a CI system, as JUnit's XML, are made of a template as well.
+JUnit XML, the results for a CI system, is rendered from a template as well.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _MOST = 4000
 
 @cache
 def environment(own: Path = TEMPLATES) -> Environment:
-    """Return the templates' environment: everything escaped, an unknown name is an error.
+    """Return the templates' environment: all values are escaped, and an unknown name is an error.
 
-    own: a folder of templates that take precedence over those of the report.
+    own: folder of templates that take precedence over the templates of the report
     """
     env = Environment(
         loader=FileSystemLoader([own, TEMPLATES]),
@@ -59,23 +59,23 @@ def environment(own: Path = TEMPLATES) -> Environment:
 
 
 def title_in_a_list(title: str) -> str:
-    """Return the title of a checker within a list: lower case, also its article, unless it begins with an acronym."""
+    """Return the title of a checker for use within a list: lower case, unless it begins with an acronym."""
     return title[0].lower() + title[1:] if title.startswith("A ") else words.lower_first(title)
 
 
 def xml_text(value: object) -> Markup:
-    """Return text that XML can hold, also in an attribute, where a reader would convert a line break to a space."""
+    """Return text without characters that XML forbids; line breaks are escaped, because attributes would lose them."""
     return Markup(str(escape(_NOT_XML.sub("�", str(value)[:_MOST]))).replace("\n", "&#10;"))
 
 
 def json_block(value: Any) -> Markup:
-    """Return JSON that is safe inside a script element of type application/json, for all strings it may hold."""
+    """Return JSON that is safe inside a script element of type application/json, whatever strings it contains."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def script_hash(script: str) -> str:
-    """Return the source expression that allows exactly this script in a content security policy."""
+    """Return the source expression of a content security policy that allows exactly this script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
@@ -87,7 +87,7 @@ def template_text(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JunitCase:
-    """outcome: failure, error or skipped, with its kind, message and text; "" if it passed."""
+    """A test case. outcome: "failure", "error" or "skipped", with kind, message and text; "" if the case passed."""
 
     classname: str
     name: str

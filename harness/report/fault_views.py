@@ -3,13 +3,13 @@
 No kind of fault is known here by name.  Words, nodes, links, states and numbers come from the record of a fault
 (`checkers.record.faults.FaultRecord`); missing data is not shown.
 
-A wrong cell of the matrix is framed.  It is wrong if its link was ordered cut and passed a beacon, or was meant to be
-open and passed none.  A link that another fault cut at that time is not wrong.
+A wrong cell of the matrix is framed.  A cell is wrong if its link was ordered cut and passed a beacon, or was meant to
+be open and passed none.  A link that another fault cut at that time is not wrong.
 
 Sides: the links that a fault leaves open form a directed graph over servers and client nodes.  Two nodes can talk if
-both directions between them are open.  A server reaches a majority if it can talk to enough other servers itself,
-because servers do not forward for each other.  A client reaches one if it can talk to such a server.  The connected
-components of that graph are the sides of the partition.
+both directions between them are open.  A server reaches a majority if it can talk to enough other servers directly,
+because servers do not forward for each other.  A client reaches a majority if it can talk to such a server.  The
+connected components of the graph are the sides of the partition.
 
 Coverage: the table of situations that the faults met, which the deck uses (`nemesis.coverage`).
 """
@@ -36,19 +36,22 @@ OK_MARK = {
     Achieved.INDETERMINATE: "unknown",
     Achieved.NOT_ACHIEVED: "unknown",
 }
-"""Outcome of a fault -> the mark beside it (red is kept for violations)."""
+"""Outcome of a fault -> the mark beside the fault (red is reserved for violations)."""
 
 MOST_MEASURED = 60
-"""Maximum number of measurements shown for one fault."""
+"""Maximum number of measurements shown per fault."""
 
 _SLACK_NS = 250_000_000
-"""Time by which a process may end before the harness notes that its order was carried out."""
+"""Maximum time between the end of a process and the harness' note that its order was carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkCell:
-    """One directed pair in a matrix. ordered_cut: this fault was meant to cut it. by_other: another fault did, or
-    changed it during the measurement. sent < 0: not measured.
+    """One directed link in a matrix.
+
+    ordered_cut: True if this fault was meant to cut the link
+    sent, received: numbers of beacons; sent < 0 if not measured
+    by_other: True if another fault cut the link, or changed it during the measurement
     """
 
     source: str
@@ -62,7 +65,7 @@ class LinkCell:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measurement while a fault held, or after its heal. when: its phase; words: its result."""
+    """One measurement during a fault or after its heal. when: phase of the fault; words: result."""
 
     when: str
     time_ns: int
@@ -73,10 +76,12 @@ class Measured:
 class FaultView:
     """One fault; times are ns since the test began, -1 if they do not apply.
 
-    matrix: of measured links. names: of the nodes in it. sides: nodes that could reach a majority while it held, one
-    sentence per side; [] if it cut no link. alone: the servers that could not. others: links that other faults cut at
-    the time of its injection. held_states: states of nodes' processes while it held. states: of each node's process
-    after the order and after the heal, and whether it was hit.
+    matrix: measured links; names: nodes in the matrix
+    sides: one sentence for each side of the partition; [] if the fault cut no link
+    alone: servers that could not reach a majority
+    others: links that other faults cut at the time of the injection
+    held_states: states of the nodes' processes during the fault
+    states: for each node, the states of its process after the order and after the heal, and whether the node was hit
     """
 
     def __init__(self, data: ReportData, record: FaultRecord) -> None:
@@ -114,23 +119,25 @@ class FaultView:
         return self.start_ns >= 0
 
     def in_force(self, from_ns: int, to_ns: int) -> bool:
-        """Return whether it was in force at some time of this span, both ends included."""
+        """Return True if the fault was in force at some time of this span, both ends included."""
         return self.happened and self.start_ns <= to_ns and self.end_ns >= from_ns
 
     @property
     def what(self) -> str:
-        """Return its effect and the nodes; its name if nothing was recorded."""
+        """Return the effect and the nodes of the fault; its name if no effect was recorded."""
         return self.words or self.name
 
     @property
     def pairs_words(self) -> str:
-        """Return the part of the network or the nodes that it hit, in words."""
+        """Return the links or the nodes that the fault hit, in words."""
         total = sum(cell is not None for _, row in self.matrix for cell in row)
         pairs = f"{len(self.cut)} of {plural(total, 'pair')}" if total else plural(len(self.cut), "pair")
         return ", ".join(part for part in (pairs if self.cut else "", listed(self.nodes)) if part) or "–"
 
     def ended(self, node: str, time_ns: int) -> bool:
-        """Return whether this fault ended a node's process at that time: it was ordered or measured dead then."""
+        """Return True if this fault ended a node's process at that time: its process was ordered or measured dead
+        then.
+        """
         begin = self.start_ns - max(0, round(self.record.apply_ms * 1e6)) - _SLACK_NS
         return self.happened and self.held_states.get(node) == "dead" and begin <= time_ns <= self.end_ns
 
@@ -141,7 +148,7 @@ def views(data: ReportData) -> list[FaultView]:
 
 
 def summary(faults: Sequence[FaultView]) -> str:
-    """Return one sentence about all of them."""
+    """Return one sentence about all faults."""
     if not faults:
         return "No fault was injected in this run."
     by = {state: [f for f in faults if f.achieved == state] for state in OK_MARK}
@@ -157,7 +164,7 @@ def summary(faults: Sequence[FaultView]) -> str:
 
 
 def _held_states(record: FaultRecord) -> dict[str, str]:
-    """Return the states of the processes of nodes that a fault hit while it held: as ordered, else as measured."""
+    """Return the states of the processes of nodes during a fault that hit them: as ordered, else as measured."""
     ordered = record.ordered.held.states
     seen = dict(record.inject_proof.states) if record.inject_proof is not None else {}
     for m in record.measured:
@@ -168,8 +175,8 @@ def _held_states(record: FaultRecord) -> dict[str, str]:
 
 
 def _measured(m: Measurement, cut: frozenset[Link], held: Mapping[str, str]) -> Measured:
-    """Return one measurement in words.  Links whose order changed meanwhile, and those cut by other faults, do not
-    count.
+    """Return one measurement in words.  A link does not count if its order changed during the measurement, or if
+    another fault cut it.
     """
     healed = m.phase == "heal"
     aside = _aside(m)
@@ -204,7 +211,7 @@ def _cell(
 
 
 def _links(counts: Mapping[str, tuple[int, int]]) -> dict[Link, tuple[int, int]]:
-    """Return the beacons (sent, received) of each directed link. counts: by names such as "n1>n2"."""
+    """Return {directed link: beacons (sent, received)}. counts: the same by names such as "n1>n2"."""
     ends = ((*name.partition(">"), both) for name, both in counts.items())
     return {(source, target): both for source, arrow, target, both in ends if arrow}
 
@@ -234,9 +241,10 @@ def _servers_first(name: str) -> tuple[int, tuple[str, int, str]]:
 class Side:
     """Nodes that can still talk, directly or through each other.
 
-    reach: those that reach a majority of the servers. cut_off: the others. servers: number of servers among them.
-    most_reached: the largest number of servers that one of them can talk to directly, including itself if it is a
-    server.
+    reach: nodes that reach a majority of the servers
+    cut_off: nodes that do not
+    servers: number of servers among these nodes
+    most_reached: largest number of servers that one of these nodes can talk to directly; a server counts itself
     """
 
     reach: tuple[str, ...]
@@ -245,7 +253,7 @@ class Side:
     most_reached: int
 
     def words(self, server_count: int) -> str:
-        """One sentence."""
+        """Return one sentence."""
         together = f"{self.servers} of {server_count} servers together"
         if not self.cut_off:
             return f"{listed(self.reach)} could reach a majority: {together}."
@@ -258,7 +266,7 @@ class Side:
 
 
 def sides(servers: Sequence[str], nodes: Iterable[str], cut: Collection[Link]) -> list[Side]:
-    """Return the sides of a fault that cuts these links, the one with most servers first. nodes: servers and client
+    """Return the sides of a fault that cuts these links, the side with most servers first. nodes: servers and client
     nodes.
     """
     grudge = grudge_graph({*servers, *nodes}, cut)
@@ -277,9 +285,10 @@ def sides(servers: Sequence[str], nodes: Iterable[str], cut: Collection[Link]) -
 
 @dataclass(frozen=True, slots=True)
 class CoverageView:
-    """rows: kind and role of a node that it hit, and the number of looks that met that in each phase.
+    """Coverage of a run.
 
-    situations: number of looks that met each; None: the system does not report it.
+    rows: kind of fault, role of a node that it hit, and for each phase the number of looks that met this combination
+    situations: number of looks that met each situation; None if the system does not report it
     """
 
     phases: tuple[str, ...]
@@ -289,7 +298,9 @@ class CoverageView:
 
 
 def attributed(data: ReportData) -> list[str]:
-    """Return the number of sightings of the violation without each fault, one line each; [] if that was not tried."""
+    """Return, for each fault, a line with the number of repetitions without it that showed the violation; [] if nobody
+    tried.
+    """
     try:
         rows = read_object(data.folder / ATTRIBUTION).get("variants")
     except (BrokenFile, OSError):
@@ -298,7 +309,7 @@ def attributed(data: ReportData) -> list[str]:
 
 
 def coverage_of(data: ReportData) -> CoverageView | None:
-    """Return the coverage; None for a run without such a table, or without faults."""
+    """Return the coverage; None for a run without a table of coverage or without faults."""
     coverage = data.outcome.coverage
     if coverage is None or not coverage.cells:
         return None

@@ -9,12 +9,16 @@ from checkers.base.verdict import Verdict
 from harness.plain_words import shorten
 
 LINE_MAX = 2000
-"""Maximum characters of a line; values of a history may be long, or contain line ends and worse."""
+"""Maximum number of characters of a line; values of a history may be long or contain line breaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedFile:
-    """One file. error: reason why it could not be read; then the verdict is unknown. model: as chosen."""
+    """One judged file.
+
+    error: reason why the file could not be read, which makes the verdict unknown
+    model: the chosen model
+    """
 
     file: str
     verdict: Verdict

@@ -1,19 +1,19 @@
 """The lines around one violation, merged from all sources: nodes' output, nodes' traces, faults, clients.
 
-Significant lines are kept over the whole span: faults, elections, starts, errors and the rows of the witness.  Of the
-other lines the nearest are kept; the page states the span in which all are shown.
+Significant lines are kept over the whole span: faults, elections, starts, errors and the rows of the witness.  Of all
+other lines the nearest are kept; the page states the span that is shown completely.
 
 Every system leaves files in `nodes/<node>/`.  Lines with a time are placed on the time axis of the test; a line without
-one belongs to the line before it.  Traces are thinned: frequent events are shown near the violation only.  The lines
-are ordered by clocks, for reading; no verdict depends on it.
+a time belongs to the line before it.  Traces are thinned: frequent events are shown near the violation only.  The
+clocks that order the lines may differ, so the order is for reading only; no verdict depends on it.
 
 A line's time is recognized in one of these forms: ISO 8601, syslog, redis, glog, seconds, clock.
 
     "2026-11-24T10:11:49.460Z", "2026/11/24 10:11:49.460 UTC", "Nov 24 10:11:49", "24 Nov 2026 10:11:49.460",
     "I1124 10:11:49.460123", "1795774309.460", "1795774309460", "10:11:49.460"
 
-A line may lack its time zone, or a node may have another one than the harness.  Then the time is shifted by whole
-quarters of an hour until the line falls into the run.  A line that cannot fall into it has no time.
+A line may lack its time zone, or a node may have another time zone than the harness.  Then the time is shifted by
+quarters of an hour until it falls into the run.  A line that cannot fall into the run has no time.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from harness.story.operations import TRANSACTIONS, payload, said
 from harness.story.story import Story, trace_words
 
 NEAR_NS = 500_000_000
-"""Span before and after the violation that is shown first."""
+"""Nanoseconds before and after the violation that are shown first."""
 FAR_NS = 10_000_000_000
-"""Longest span before and after it on the page."""
+"""Maximum nanoseconds before and after the violation on the page."""
 LINES_MOST = 700
 """Maximum number of lines on the page; the nearest ones are kept."""
 FILE_MOST_BYTES = 64_000_000
-"""Bytes read at the end of a larger file."""
+"""Number of bytes that are read from the end of a larger file."""
 _WORDS_MOST = 320
 _PAYLOADS_MOST = 20_000
 _DECIDING = frozenset({"role", "vote", "start", "stop", "fatal", "truncate", "quorum-state"})
@@ -58,8 +58,12 @@ _OUTCOMES = {Type.OK: "ok", Type.FAIL: "failed", Type.INFO: "outcome unknown"}
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """source: a node, "faults" or "clients". kind: "output", "trace", "fault" or "client". decides: kept at any
-    distance. marked: a row of the witness.
+    """One line of a log.
+
+    source: a node, "faults" or "clients"
+    kind: "output", "trace", "fault" or "client"
+    decides: True for a significant line, which is kept at any distance
+    marked: True for a row of the witness
     """
 
     time_ns: int
@@ -72,8 +76,11 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class LogsAround:
-    """near_ms: the span shown first. whole_ms: milliseconds before and after the violation in which no line is left
-    out. far_ms: span of the significant lines.
+    """Lines around a violation.
+
+    near_ms: milliseconds before and after the violation that are shown first
+    whole_ms: milliseconds before and after the violation in which no line is omitted
+    far_ms: milliseconds before and after the violation for significant lines
     """
 
     at_ns: int
@@ -89,7 +96,7 @@ class LogsAround:
 def around(
     data: ReportData, faults: Sequence[FaultView], at_ns: int, key: str, witness: Story | None = None
 ) -> LogsAround | None:
-    """Return the lines around a time, None for -1. key: of the operations shown, "" for all."""
+    """Return the lines around a time; None for -1. key: key whose operations are shown, "" for all keys."""
     if at_ns < 0:
         return None
     marked = _rows_of(witness) if witness is not None else frozenset()
@@ -118,13 +125,13 @@ def around(
 
 
 def _rows_of(witness: Story) -> frozenset[tuple[Any, Any]]:
-    """Return (node, seq) of its rows of traces and (process, time) of its completions."""
+    """Return (node, seq) of the trace rows of a witness, and (process, time) of its completions."""
     traced = {(row.get("node"), row.get("seq")) for row in witness.rows if row.get("table") == "trace"}
     return frozenset(traced | {(event.get("process"), event.get("time_ns")) for event in witness.events})
 
 
 def _output(data: ReportData, unread: list[str]) -> Iterator[LogLine]:
-    """Return output of nodes' processes, and their log files."""
+    """Yield the output and the log files of the nodes' processes."""
     began = _began(data)
     if began is None:
         return
@@ -188,7 +195,7 @@ def _faults(faults: Sequence[FaultView]) -> Iterator[LogLine]:
 
 
 def _clients(data: ReportData, at_ns: int, key: str, marked: Collection[tuple[Any, Any]]) -> Iterator[LogLine]:
-    """Yield the operations of one key, each at its answer; for transactions their steps."""
+    """Yield the operations on one key, each at the time of its answer; transactions with their steps."""
     ops = data.operations
     mine = np.flatnonzero(ops.on(key)) if key else np.arange(len(ops))
     mine = mine[np.abs(ops.end_ns[mine] - at_ns) <= FAR_NS]
@@ -207,7 +214,7 @@ def _clients(data: ReportData, at_ns: int, key: str, marked: Collection[tuple[An
 
 
 def _payloads(data: ReportData, places: npt.NDArray[np.int64]) -> dict[int, str]:
-    """Return the answers of operations without a plain value, in words, for as many as a page may show."""
+    """Return the answers in words for operations without a plain value, for as many operations as a page may show."""
     ops = data.operations
     if not any(f in TRANSACTIONS for f in ops.fs):
         return {}
@@ -235,16 +242,17 @@ _FORMS = (
     re.compile(rf"^\W?{_CLOCK}"),
 )
 _LOOKED_AT = 200
-"""Maximum position of the time in a line; lines of JSON may begin with other fields."""
+"""Maximum position of the time in a line; lines in JSON may begin with other fields."""
 
 _NS = 1_000_000_000
 _QUARTER_NS = 900 * _NS
 
 
 def time_of(line: str, began: datetime, length_ns: int) -> int | None:
-    """Return ns since the run began; None for a line without a time, or with one outside this run.
+    """Return the time of a line in ns since the run began; None if the line has no time, or a time outside of the run.
 
-    began: with its time zone. length_ns: of the run; a minute before it and ten after it also belong to the run.
+    began: start of the run, with its time zone
+    length_ns: length of the run; a minute before it and ten minutes after it belong to the run, too
     """
     text = line[:_LOOKED_AT]
     for form in _FORMS:
@@ -276,7 +284,7 @@ def _since(part: dict[str, str | None], began: datetime) -> int | None:
 
 
 def _fitted(at_ns: int, length_ns: int, *, moved: bool) -> tuple[int] | None:
-    """Return the time, if it is in the run; else the one a few quarters of an hour away that is."""
+    """Return a time within the run unchanged; else shift it by quarters of an hour into the run."""
     if -60 * _NS <= at_ns <= length_ns + 600 * _NS:
         return (at_ns,)
     if not moved or abs(at_ns) > 26 * 3600 * _NS:

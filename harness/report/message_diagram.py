@@ -1,14 +1,14 @@
 """A diagram of messages around one violation: requests, cut links, and each node's knowledge.
 
-Clients and servers are lines, time runs to the right.  It draws only recorded facts:
+Clients and servers are lines; time runs to the right.  Only recorded facts are drawn:
 
-  * requests and answers, from the history; when one arrived at the server was not recorded, so its slope is a guess;
-  * who led and whom nodes voted for, how a write came into each log and when it was called committed, from traces;
-  * the faults that cut links, and the servers that no majority could reach.
+  * requests and answers, from the history; the arrival at the server is not recorded, so the slope is a guess;
+  * leaders, votes, the arrival of a write in each log, and the time when it was called committed, from traces;
+  * the faults that cut links, and the servers that could not reach a majority.
 
-A violation without a client, such as two leaders of one epoch, is drawn from the traces of its nodes alone.  Time is
-warped: events that lie close to each other get room, and a pause shrinks.  On narrow paper the same messages appear as
-a list.
+A violation without a client, such as two leaders of one epoch, is drawn from the traces of its nodes alone.  The time
+axis is warped: events that lie close together are spread, and pauses shrink.  On narrow paper the same messages appear
+as a list.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CHAR = 7.2
 
 @dataclass(frozen=True, slots=True)
 class DrawnLine:
-    """css: its class. head: True if it ends in the head of an arrow."""
+    """A line. css: its class. head: True if it ends in an arrow head."""
 
     x1: float
     y1: float
@@ -75,7 +75,11 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One line of the list. way: "n1 → n3", or the name of one node for its own action. bad: the error."""
+    """One line of the list of messages.
+
+    way: "n1 → n3", or the name of a node for an action of its own
+    bad: True for the wrong answer or step
+    """
 
     time_ns: int
     way: str
@@ -85,7 +89,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Knew:
-    """Knowledge of one server when the answer was given.  "" and "–": nothing is recorded."""
+    """Recorded knowledge of one server when the answer was given; "" and "–" stand for unrecorded values."""
 
     node: str
     role: str
@@ -96,8 +100,13 @@ class Knew:
 
 
 class Diagram:
-    """Shapes in pixels, WIDTH wide. rows: name of a line -> its y. x_of: of a time.  The times drawn are those from
-    first_ns to last_ns. at_ns: the time of `knew`. words: description of the drawing.
+    """Shapes in pixels, WIDTH wide.
+
+    rows: name of a line -> its y
+    x_of: function from a time to its x
+    first_ns, last_ns: first and last drawn time
+    at_ns: time of `knew`
+    words: description of the drawing
     """
 
     def __init__(
@@ -124,7 +133,7 @@ class Diagram:
         self.labels.append(Label(x, y, words, css, anchor))
 
     def free_y(self, x: float, width: float, *ys: float) -> float:
-        """Return the first of these heights at which text of this width covers no label, else the first."""
+        """Return the first of these heights at which text of this width covers no label; else the first height."""
         taken = [(e.x - (e.anchor == "end") * (w := len(e.words) * _CHAR), w, e.y) for e in self.labels]
         free = (y for y in ys if all(abs(at - y) > 11 or x > x1 + w or x1 > x + width for x1, w, at in taken))
         return next(free, ys[0])
@@ -136,7 +145,7 @@ class Diagram:
         self.messages.append(Exchange(at_ns, way, words, bad))
 
     def span(self, start_ns: int, end_ns: int) -> tuple[float, float] | None:
-        """Return the xs of a span of time, clipped to the drawn times; None if none of it is drawn."""
+        """Return the x of begin and end of a span, clipped to the drawn times; None if no part of the span is drawn."""
         if end_ns < self.first_ns or start_ns > self.last_ns:
             return None
         return self.x_of(max(start_ns, self.first_ns)), self.x_of(min(end_ns, self.last_ns))
@@ -144,8 +153,10 @@ class Diagram:
 
 @dataclass(frozen=True, slots=True)
 class DrawnWrite:
-    """One write in the logs. arrived: node -> time when its log contained it; committed: node -> time when it knew it
-    to be committed.
+    """One write in the logs.
+
+    arrived: node -> time when its log first contained the write
+    committed: node -> time when the node first considered the write committed
     """
 
     short: str
@@ -162,7 +173,7 @@ def draw(
     roles: Sequence[RoleSegment],
     trace_rows: Sequence[Mapping[str, Any]] = (),
 ) -> Diagram | None:
-    """Return the diagram of a violation, None if neither its operations nor its traces name times and servers."""
+    """Return the diagram of a violation; None if neither its operations nor its traces name times and servers."""
     chosen = _chosen(window)
     if not any(op.node in data.servers for op in chosen):
         chosen = []
@@ -212,7 +223,7 @@ def draw(
 
 
 def _steps_of_nodes(data: ReportData, trace_rows: Sequence[Mapping[str, Any]]) -> list[Exchange]:
-    """Return the actions of nodes in the rows of a witness, the wrong step last and marked."""
+    """Return the actions of nodes in the rows of a witness; the last one is marked as the wrong step."""
     rows = [row for row in trace_rows if row.get("node") in data.servers and isinstance(row.get("time_ns"), int)]
     rows = sorted(rows, key=lambda row: int(row["time_ns"]))[-STEPS_MOST:]
     return [Exchange(row["time_ns"], str(row["node"]), trace_words(row), row is rows[-1]) for row in rows]
@@ -228,9 +239,7 @@ def _step_of(canvas: Diagram, step: Exchange) -> None:
 
 
 def _asked_nobody(canvas: Diagram, data: ReportData, wrong: WindowOp, faults: Sequence[FaultView]) -> None:
-    """State that the node of the wrong answer could reach no majority, if faults isolated it for the whole
-    operation.
-    """
+    """Add a note if faults kept the node of the wrong answer from reaching a majority during the whole operation."""
     apart: dict[str, int] = {}
     for f in (f for f in faults if f.happened and f.start_ns <= wrong.start_ns and wrong.end_ns <= f.end_ns):
         cut = {n for pair in f.cut if wrong.node in pair for n in pair} - {wrong.node}
@@ -245,7 +254,7 @@ def _asked_nobody(canvas: Diagram, data: ReportData, wrong: WindowOp, faults: Se
 
 
 def _chosen(window: DrawnWindow) -> list[WindowOp]:
-    """Return the operations to draw: the wrong one, and those before it."""
+    """Return the operations to draw: the wrong one and its predecessors."""
     timed, culprit = [op for op in window.operations if op.start_ns or op.end_ns], window.culprit
     if culprit is None:
         return timed[:OPERATIONS_MOST]
@@ -267,7 +276,7 @@ def _client_node(data: ReportData, process: int) -> str:
 
 
 def _axis(times: Sequence[int]) -> Callable[[int], float]:
-    """Return a function from time to x, in proportion between known times."""
+    """Return a function from time to x, which interpolates between known times."""
     gaps = [6 + 10 * log2(1 + (b - a) / 1e6) for a, b in pairwise(times)]
     scale = (WIDTH - GUTTER - 60) / max(1.0, sum(gaps))
     xs = list(accumulate((gap * scale for gap in gaps), initial=GUTTER + 8))
@@ -296,7 +305,9 @@ def _frame(canvas: Diagram, data: ReportData, times: Sequence[int]) -> None:
 
 
 def _cuts(canvas: Diagram, faults: Sequence[FaultView]) -> None:
-    """Draw the faults in force: their span above, and the lines of the servers that could not reach a majority."""
+    """Draw the faults in force: the span of each above the lines, and marks on servers that could not reach a
+    majority.
+    """
     for f in faults:
         if not f.happened or (span := canvas.span(f.start_ns, f.end_ns)) is None:
             continue
@@ -335,7 +346,7 @@ def _roles_of(canvas: Diagram, roles: Sequence[RoleSegment], servers: Sequence[s
 
 
 def _votes(data: ReportData, led: RoleSegment) -> list[tuple[str, int, RoleSegment]]:
-    """Return (voter, time, the leader) of every vote for a leader that was cast before its election."""
+    """Return (voter, time, the leader) of every vote for a leader that was cast before the leader's election."""
     of_leader = (pc.field("epoch") == led.epoch) & (pc.field("peer") == led.node)
     return [
         (node, int(row["time_ns"]), led)
@@ -346,7 +357,9 @@ def _votes(data: ReportData, led: RoleSegment) -> list[tuple[str, int, RoleSegme
 
 
 def _entry(data: ReportData, op: WindowOp, until_ns: int) -> DrawnWrite | None:
-    """Return the arrival of a write in the logs, up to a time; None if no log contains it or no trace shows it."""
+    """Return the arrival of a write in the logs until a time; None if no log contains the write or no trace shows
+    it.
+    """
     written = op.new if op.f == "cas" else op.given if op.f == "write" else None
     if not isinstance(written, int) or op.key is None or not data.traces:
         return None
@@ -370,8 +383,9 @@ def _entry(data: ReportData, op: WindowOp, until_ns: int) -> DrawnWrite | None:
 
 
 def _reached(table: pa.Table, event: str, offset: int, epoch: int, since_ns: int) -> int | None:
-    """Return the time when a node's log, or its mark, first passed an offset in an epoch.  In another epoch a log may
-    contain another entry there: a deposed leader continues to append its own entries.
+    """Return the time when a node's log, or its mark, first passed an offset in an epoch.  The epoch matters because
+    the
+    log may contain another entry at this offset: a deposed leader continues to append its own entries.
     """
     of_event = (pc.field("event").cast(pa.string()) == event) & (pc.field("epoch") == epoch)
     mask = of_event & (pc.field("offset") > offset) & (pc.field("time_ns") >= since_ns)
@@ -380,9 +394,7 @@ def _reached(table: pa.Table, event: str, offset: int, epoch: int, since_ns: int
 
 
 def _entry_of(canvas: Diagram, entry: DrawnWrite) -> None:
-    """Draw the write into the leader's log first, and from there into the others; a ring where the leader called it
-    committed.
-    """
+    """Draw the arrival of a write in the leader's log, then in the other logs, and a ring at the time of its commit."""
     rows, x_of = canvas.rows, canvas.x_of
     began = entry.arrived[entry.leader]
     for node, at in entry.arrived.items():
@@ -401,7 +413,7 @@ def _entry_of(canvas: Diagram, entry: DrawnWrite) -> None:
 
 
 def _operation(canvas: Diagram, op: WindowOp, letter: str, bad: bool) -> None:
-    """Draw the request towards the server and the answer back; the answering server is not known."""
+    """Draw the request to the server and the answer.  It is not known which server answered."""
     client, server = canvas.rows[f"process {op.process}"], canvas.rows.get(op.node)
     a, b = canvas.x_of(op.start_ns), canvas.x_of(op.end_ns if op.complete < FOREVER else canvas.last_ns)
     css = "bad" if bad else "asked"

@@ -1,9 +1,9 @@
-"""Makes `report.html` from a run folder: one self-contained file that never uses the network.
+"""Writes `report.html` from a run folder: one self-contained file that never uses the network.
 
-And `junit.xml` for a CI system, with a test case per checker.  Invalid is a failure, unknown an error (a run that
-proved nothing must not turn a build green), not applicable is skipped.  A run may prove nothing although no checker
-shows that: the harness failed, a planted bug was not found, or nothing was judged.  Such a run has an additional test
-case, which is an error.
+Also `junit.xml` for a CI system, with a test case per checker.  Invalid is a failure, unknown an error (a run that
+proved nothing must not turn a build green), not applicable is skipped.  A run may prove nothing for a reason that no
+checker shows: the harness failed, a planted bug was not found, or nothing was judged.  Then there is one more test
+    case, which is an error.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _PARTS = ("page", "core", "lanes", "nodes", "operations", "controls", "details",
 SCRIPTS = tuple(f"scripts/{part}.js" for part in _PARTS)
 RAW_FILES = ("test.json", "results.json", JOURNAL, "history.parquet", "history.arrows", "trace", "nodes", "junit.xml")
 THE_RUN = "the run itself"
-"""Name of the test case that belongs to no checker."""
+"""Name of the test case that stands for the run, not for a checker."""
 
 _LATER_NS = 100_000_000
-"""Nanoseconds from which two times are named separately."""
+"""Minimum nanoseconds between two times that are both named."""
 
 
 def render(run_folder: Path) -> Path:
     """Write junit.xml and report.html into a judged run folder; return the path of report.html.
 
-    The page names missing files of the folder.  Raises FileNotFoundError if there is no such folder.
+    The page lists files that are missing in the folder.  Raises FileNotFoundError if there is no such folder.
     """
     data = load(run_folder)
     write_junit(data, run_folder / "junit.xml")
@@ -74,13 +74,13 @@ def prewarm() -> None:
 
 
 HERO_MOST = 4
-"""Maximum number of operations of a witness that is drawn small beside the headline."""
+"""Maximum number of operations of a witness that is drawn beside the headline."""
 
 TITLE_MOST = 200
-"""Maximum characters of a heading; longer text stands below it."""
+"""Maximum number of characters of a heading; longer text is moved below the heading."""
 
 DIED = "node died"
-"""A kind of violation whose witness has the words of the process behind a colon."""
+"""Kind of violation whose witness contains the last words of the process after a colon."""
 
 _IN_A_FILE = re.compile(r" \([\w./-]+, (?:seq|line) \d+\)")
 
@@ -148,8 +148,8 @@ def _page(data: ReportData) -> str:
 def _head(
     data: ReportData, verdict: str, groups: Sequence[witness.GroupView], faulty: Sequence[faults.FaultView]
 ) -> dict[str, Any]:
-    """Return the result of the run, with place and cause, and the sentences below.  A run that missed its planted bug,
-    or in which the harness failed, is never shown in green.
+    """Return the values of the page's head: result, place and cause, and the sentences below.  A run that missed its
+    planted bug, or in which the harness failed, is never shown in green.
     """
     found, bug = witness.in_order(groups), headlines.planted(data.results, data.header)
     missed = verdict == "valid" and ((bug is not None and not bug.found) or bool(data.results.failure))
@@ -201,7 +201,7 @@ def _head(
 
 
 def _last_words(first: witness.FindingView) -> tuple[str, str]:
-    """Return what happened to the process, and the reason it gave; both are empty if no process died."""
+    """Return what happened to the process, and the reason that the process gave; both are "" if no process died."""
     happened, _, why = first.summary.partition(": ")
     return (happened, why) if first.kind == DIED else ("", "")
 
@@ -209,7 +209,7 @@ def _last_words(first: witness.FindingView) -> tuple[str, str]:
 def _cause(data: ReportData, found: Sequence[witness.FindingView]) -> tuple[str, witness.FindingView | None]:
     """Return the cause of the first violation in words, and the view of the first wrong step if a checker found one.
 
-    Otherwise the cause is the belief of the node that answered, or a statement why no cause is known.
+    If no checker found one, the cause is the wrong belief of the node that answered, or a note that no cause is known.
     """
     first, findings_of = found[0], findings(data.results)
     if (behind := cause_of(findings_of)) is not None:
@@ -245,7 +245,7 @@ def _look_at(data: ReportData, found: Sequence[Finding]) -> str:
 
 
 def _clients(data: ReportData, found: Sequence[Finding]) -> str:
-    """Return a statement that no client got a wrong answer, "" if one did or no checker can tell."""
+    """Return a sentence that no client got a wrong answer; "" if a client did, or if no checker can tell."""
     if any(finding.lead.stage is Stage.ANSWER for finding in found):
         return ""
     judged = {name: c.verdict for name, c in data.results.checkers.items() if name in OF_CLIENTS}
@@ -257,9 +257,9 @@ def _clients(data: ReportData, found: Sequence[Finding]) -> str:
 
 def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation, at_node: str) -> str:
     """Return time, nodes and fault of the first violation in words, and the time at which it showed if that was later.
-    A loss happened at the server that had acknowledged the element; a copy of a log shows none of it.
+    A loss is placed at the server that had acknowledged the element, unless its evidence is a copy of a log.
 
-    at_node: "on", or "through" if servers forward requests to their leader.
+    at_node: "on", or "through" if servers forward requests to their leader
     """
     wrong, shown_ns, copied = first.violation.wrong, first.moment_ns, seen_in_a_copy(lead)
     since_ns = wrong[0][1] if len(wrong) == 1 else shown_ns
@@ -282,7 +282,7 @@ def _where(data: ReportData, first: witness.FindingView, lead: ReportedViolation
 
 
 def _hits_of_disk(data: ReportData, nodes: Sequence[Any]) -> str:
-    """Return the faults that hit the disk of the first of these nodes, "" if none did."""
+    """Return the faults that hit the disk of the first of these nodes; "" if there were none."""
     hit = [f for f in data.faults if f.carried_out and (f.damages_data or f.wipes_disks or f.loses_unsynced)]
     here = [f for f in hit if nodes and nodes[0] in f.nodes]
     named = [f"fault {f.card.number} ({words.shorten(f.words or f.kind)})" for f in here]
@@ -290,7 +290,7 @@ def _hits_of_disk(data: ReportData, nodes: Sequence[Any]) -> str:
 
 
 def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[dict[str, Any]]:
-    """Return each checker's title, result and the anchors of its witnesses; violations come first."""
+    """Return title, result and anchors of the witnesses of each checker; checkers that found violations come first."""
     rows = []
     for name, result in data.checkers.items():
         anchors = [f.anchor for f in found if name in (f.checker, *(other.checker for other, _ in f.also))]
@@ -300,7 +300,7 @@ def _checkers(data: ReportData, found: Sequence[witness.FindingView]) -> list[di
 
 
 def _ended_by(data: ReportData, death: Death, faulty: Sequence[faults.FaultView]) -> str:
-    """Return the fault that ended a process, if one is known; the harness stops every process at the end of a run."""
+    """Return how a process ended: by itself, by a fault, or stopped by the harness, as at the end of every run."""
     if not death.ordered:
         return "ended by itself" if death.time_ns >= 0 else "complained in its log"
     fault = next((f for f in faulty if f.ended(death.node, death.time_ns)), None)
@@ -312,12 +312,16 @@ def _ended_by(data: ReportData, death: Death, faulty: Sequence[faults.FaultView]
 
 RAN_TO_ITS_END = "ran to its end"
 _WORDS_MOST = 10_000
-"""Maximum characters of a criterion's description; genuine ones are shorter."""
+"""Maximum number of characters of a criterion's description; genuine ones are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFigure:
-    """enough: None if nothing is demanded. least: the minimum in words, "" if nothing is demanded."""
+    """A criterion of a run.
+
+    least: the minimum in words, "" if none is demanded
+    enough: True if the run reached the minimum, None if none is demanded
+    """
 
     value: str
     name: str
@@ -327,13 +331,13 @@ class RunFigure:
 
 
 def figures(data: ReportData) -> list[RunFigure]:
-    """Return every criterion in the checker's order, missed demands first; [] for a run without this checker."""
+    """Return every criterion in the order of the checker, missed ones first; [] for a run without that checker."""
     found = [_figure(criterion, bool(data.outcome.stopped)) for criterion in data.results.vacuity.criteria]
     return sorted(found, key=lambda f: {False: 0, True: 1, None: 2}[f.enough])
 
 
 def _figure(criterion: Criterion, stopped: bool) -> RunFigure:
-    """stopped: a violation ended the run early, so the shortfall is not its fault."""
+    """Return one criterion. stopped: True if a violation ended the run early."""
     name, value, least = shorten(criterion.name or "?", 80), criterion.value, criterion.least
     demanded, met = criterion.demanded, criterion.met
     yes_or_no = name in headlines.YES_OR_NO
@@ -359,7 +363,7 @@ def write_junit(data: ReportData, path: Path) -> None:
 
 
 def _of_the_run(data: ReportData) -> dict[str, CheckerResult]:
-    """Return a case for the run itself, if it did not pass and no checker's case shows that."""
+    """Return a case for the run itself, if the run did not pass and no checker's case shows why."""
     passed = data.results.verdict is RunVerdict.VALID and not data.results.exit_code
     if passed or any(c.verdict in (Validity.INVALID, Validity.UNKNOWN) for c in data.checkers.values()):
         return {}

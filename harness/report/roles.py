@@ -1,12 +1,12 @@
 """Leaders, followers and committed offsets over time, from the nodes' own reports.
 
-Sources, best first: the trace of each node (exact role changes and high watermarks); the nodes' status reports; the
-leaders that the harness saw (both in the journal).  If none of them gives the role of a node, it is `UNKNOWN`, with
-related facts: its last report, and the number of its answers to clients meanwhile.  Times are for drawing only; no
-verdict depends on them.
+Sources, best first: the trace of each node (exact role changes and high watermarks); the nodes' status reports in the
+journal; the leaders that the harness saw, in the journal.  If no source gives the role of a node, the role is
+`UNKNOWN`, with related facts: the node's last report, and the number of its answers to clients in that time.  Times are
+for drawing only; no verdict depends on them.
 
 `circumstances` and `belief` describe the time of a violation: the faults in force, the leader, and the belief of one
-node.  They state measurements.  Whether one follows from the other is for the reader to conclude.
+node.  They only state measurements.  The reader has to conclude what caused what.
 """
 
 from __future__ import annotations
@@ -27,17 +27,22 @@ from harness.report.run_data import ReportData
 DEAD = "dead"
 UNKNOWN = "unknown"
 UNLED_MOST = 20
-"""Maximum number of epochs without a leader that a page names."""
+"""Maximum number of epochs without a leader that a page lists."""
 BUCKETS = 1200
-"""The run is cut into at most this many steps to show high watermarks."""
+"""Maximum number of steps into which a run is divided to show high watermarks."""
 _LOOK_NS = 1_500_000_000
-"""Status is requested several times a second.  A report holds until the next one if that comes within this time."""
+"""Maximum nanoseconds between two status reports for which the first is assumed to hold until the second.  Status is
+requested several times a second.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleSegment:
-    """One node in one role. role: as in `checkers.base.columns.TRACE`, DEAD or UNKNOWN; epoch -1 if unknown.
-    known: facts about a node whose role is unknown, in words.
+    """One node in one role.
+
+    role: as in `checkers.base.columns.TRACE`, or DEAD or UNKNOWN
+    epoch: -1 if unknown
+    known: facts about a node whose role is unknown, in words
     """
 
     node: str
@@ -51,7 +56,11 @@ class RoleSegment:
 
 @dataclass(frozen=True, slots=True)
 class Deposed:
-    """A leader that did not know of its successor: from the newer leader's election to the old one's end."""
+    """A leader that did not know its successor.
+
+    start_ns, end_ns: from the election of the successor to the end of the old leadership
+    reads, writes: numbers of operations that the old leader answered in this time
+    """
 
     node: str
     epoch: int
@@ -62,7 +71,7 @@ class Deposed:
 
 
 def segments(data: ReportData) -> list[RoleSegment]:
-    """Return roles of every node over the run, nodes in natural order, each in order of time."""
+    """Return the roles of every node during the run; nodes in natural order, segments in order of time."""
     if any(table.num_rows for table in data.traces.values()):
         return [s for node in data.servers for s in _of_trace(data, node)]
     reports, leads = data.outcome.reports or (), data.outcome.leaders
@@ -80,7 +89,7 @@ def segments(data: ReportData) -> list[RoleSegment]:
 
 
 def leaders(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
-    """Return segments in which a node led, by epoch; one node's adjoining segments of one epoch count once."""
+    """Return the segments in which a node led, by epoch.  Adjoining segments of one node and epoch are joined."""
     merged: list[RoleSegment] = []
     for s in sorted((s for s in roles if s.role == "leader"), key=lambda s: (s.epoch, s.node, s.start_ns)):
         last = merged[-1] if merged else None
@@ -92,24 +101,22 @@ def leaders(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
 
 
 def elections(roles: Sequence[RoleSegment]) -> list[RoleSegment]:
-    """Return the first segment of each leader in each epoch, in order of time; a leader that was silent for a while
-    still leads.
+    """Return the first segment of each leader in each epoch, in order of time.  A leader that was silent for a while
+    has not been elected again.
     """
     first = {(s.node, s.epoch): s for s in reversed(leaders(roles))}
     return sorted(first.values(), key=lambda s: s.start_ns)
 
 
 def deposed_from(s: RoleSegment, led: Sequence[RoleSegment]) -> int:
-    """Return the first election of a later epoch within the segment of a leader; the segment's end if there was
-    none.
-    """
+    """Return the time of the first election of a later epoch within the segment of a leader; else the segment's end."""
     newer = min((o.start_ns for o in led if o.epoch > s.epoch and o.node != s.node), default=s.end_ns)
     return min(max(newer, s.start_ns), s.end_ns)
 
 
 def deposed(data: ReportData, roles: Sequence[RoleSegment]) -> list[Deposed]:
-    """Return every span in which a leader continued although one of a later epoch had been elected, with its
-    answers.
+    """Return every span in which a leader continued although a leader of a later epoch had been elected, with the
+    number of its answers.
     """
     led = leaders(roles)
     ops = data.operations
@@ -128,15 +135,15 @@ def deposed(data: ReportData, roles: Sequence[RoleSegment]) -> list[Deposed]:
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """High watermarks at the end of every step of `step_ns`: node -> array, -1 if the node knew none."""
+    """High watermarks. of: node -> array of values at the end of every step of `step_ns`; -1 if the node knew none."""
 
     step_ns: int
     of: dict[str, np.ndarray]
 
 
 def watermarks(data: ReportData) -> Watermarks:
-    """Return the high watermark of every node with a trace, sampled; a restarted node's is unknown until it learns
-    one.
+    """Return the sampled high watermark of every node with a trace.  After a restart it is unknown until the node
+    learns it again.
     """
     count = max(1, min(BUCKETS, data.end_ns // 20_000_000))
     step_ns = -(-data.end_ns // count)
@@ -188,13 +195,13 @@ def _of_trace(data: ReportData, node: str) -> list[RoleSegment]:
 
 
 def _died_ns(data: ReportData, node: str, from_ns: int, to_ns: int, default_ns: int) -> int:
-    """Return the end of the server of a node in this span, else the default."""
+    """Return the time at which a node's server ended in this span; else the default."""
     ends = (death.time_ns for death in data.outcome.deaths if death.node == node)
     return min((end for end in ends if from_ns < end <= to_ns), default=default_ns)
 
 
 def _of_reports(data: ReportData, reports: Sequence[Report]) -> list[RoleSegment]:
-    """Return the status reports of one node.  Each holds until the next one, if they are close to each other."""
+    """Return the roles in one node's status reports.  A report holds until the next one if they are close in time."""
     out = []
     ordered = sorted((r for r in reports if r.time_ns >= 0), key=lambda r: (r.time_ns, r.until_ns))
     for report, following in zip(ordered, [*ordered[1:], None], strict=True):
@@ -207,7 +214,7 @@ def _of_reports(data: ReportData, reports: Sequence[Report]) -> list[RoleSegment
 
 
 def _of_leaders(data: ReportData, leads: Sequence[SeenLeader], node: str) -> list[RoleSegment]:
-    """Return the times at which the harness saw this node lead: each lasts until it saw another leader."""
+    """Return the spans in which the harness saw this node lead; each ends when the harness saw another leader."""
     ends = [*(leader.time_ns for leader in leads[1:]), data.end_ns]
     out = [
         RoleSegment(node, max(0, lead.time_ns), min(end, data.end_ns), "leader", lead.epoch, node)
@@ -218,9 +225,9 @@ def _of_leaders(data: ReportData, leads: Sequence[SeenLeader], node: str) -> lis
 
 
 def _with_unknown(data: ReportData, node: str, seen: Sequence[RoleSegment]) -> list[RoleSegment]:
-    """Return the same segments, with unknown segments between and after them.
+    """Return the segments, with unknown segments between and after them.
 
-    Nothing is stated about the time before the first one.
+    Nothing is added before the first segment.
     """
     began = data.main_start_ns
     out: list[RoleSegment] = []
@@ -252,7 +259,7 @@ def _unknown(data: ReportData, node: str, start_ns: int, end_ns: int, last: Role
 
 
 def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> str:
-    """Return one line: faults in force at a time and nodes that led; "" if nothing is known of that time."""
+    """Return the faults in force and the leaders at a time, in one line; "" if nothing is known of that time."""
     if time_ns < 0 or not (faults or roles):
         return ""
     led = _leading(time_ns, roles)
@@ -267,7 +274,7 @@ def circumstances(time_ns: int, faults: Sequence[FaultView], roles: Sequence[Rol
 
 
 def _faults_near(time_ns: int, faults: Sequence[FaultView]) -> str:
-    """Return the faults in force, or the one that was healed last."""
+    """Return the faults in force; if there are none, the fault that was healed last."""
     held = [
         f"fault {f.number} ({f.what}) had been in force for {span_in_words(time_ns - f.start_ns)}"
         for f in faults
@@ -286,9 +293,9 @@ def _healed_before(time_ns: int, faults: Sequence[FaultView]) -> str:
 
 
 def belief(node: str, time_ns: int, roles: Sequence[RoleSegment], since_ns: int | None = None) -> str:
-    """Return a sentence if a node led at that time although one of a later epoch had been elected, else "".
+    """Return a sentence if a node led at that time although a leader of a later epoch had been elected; else "".
 
-    since_ns: invocation of the operation that it answered; None if it is unknown, or leaders need no majority.
+    since_ns: invocation of the operation that the node answered; None if it is unknown, or if leaders need no majority
     """
     mine = [s for s in _leading(time_ns, roles) if s.node == node]
     later = (s for s in leaders(roles) if mine and s.epoch > mine[-1].epoch and s.node != node)
@@ -302,8 +309,8 @@ def belief(node: str, time_ns: int, roles: Sequence[RoleSegment], since_ns: int 
 
 
 def epochs_without_leader(roles: Sequence[RoleSegment]) -> list[int]:
-    """Return the epochs between the first and the last leader in which no node was seen to lead; none if there are more
-    than UNLED_MOST, because then an epoch does not count elections.
+    """Return the epochs between the first and the last leader in which no node was seen to lead.  Returns none if there
+    are more than UNLED_MOST: then an epoch does not stand for an election.
     """
     led = sorted({s.epoch for s in leaders(roles) if s.epoch >= 0})
     if not led or led[-1] - led[0] + 1 - len(led) > UNLED_MOST:

@@ -1,10 +1,10 @@
 """A run folder as one value, `ReportData`, complete or not.
 
-A report is needed most after a failure, so no file is required here.  A missing, torn or invalid file becomes a
-sentence in `missing`, and the page says what it cannot show.
+A report is needed most after a failure, so no file is required here.  Each missing, torn or invalid file adds a
+sentence to `missing`, and the page says what it cannot show.
 
 A history is a list of events, but readers think in operations.  So every invoke is paired with its completion
-(`OperationColumns`).  Pairing is done once, on whole columns, because a nightly run has hundreds of thousands of rows.
+(`OperationColumns`).  Whole columns are paired at once, because a nightly run has hundreds of thousands of rows.
 """
 
 from __future__ import annotations
@@ -37,17 +37,19 @@ NS = 1_000_000_000
 _T = TypeVar("_T")
 
 ROWS_SHOWN_MAX = 5_000_000
-"""Maximum length of a history whose operations the page shows: it holds all of them in memory, 200 bytes each."""
+"""Maximum length of a history whose operations the page shows: all of them are kept in memory, at 200 bytes each."""
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """Everything the page is made of.
+    """All data from which the page is made.
 
-    header: None without test.json.  results: NO_RESULTS where missing.  outcome: without the end of the journal
-    that of a run of which nothing is known.
-    traces: node -> table of schema TRACE.  copies: rows of schema COPIES.
-    missing: one sentence for each thing the page has to do without.
+    header: None without test.json
+    results: NO_RESULTS if they are missing
+    outcome: an empty outcome if the journal does not end properly
+    traces: node -> table of schema TRACE
+    copies: rows of schema COPIES
+    missing: one sentence for each missing piece of data
     """
 
     folder: Path
@@ -71,7 +73,7 @@ class ReportData:
 
     @property
     def declares(self) -> Mapping[str, Any]:
-        """Return the capabilities of the subject; a run that does not state them is assumed to have all."""
+        """Return the capabilities of the subject; a run that does not state its capabilities is assumed to have all."""
         everything = {"nodes": True, "logs": True, "traces": True, "elections": True, "faults": True}
         return {**everything, **self.outcome.declares}
 
@@ -93,7 +95,7 @@ class ReportData:
 
     @property
     def main_start_ns(self) -> int:
-        """Return the start of the main phase, from which a schedule's seconds count."""
+        """Return the start of the main phase; the seconds of a schedule count from there."""
         main = self.outcome.phase("main")
         return main.start_ns if main is not None else 0
 
@@ -110,12 +112,12 @@ class ReportData:
         return tuple(sorted(names, key=natural))
 
     def log_rows(self, node: str, copy: int, offsets: Collection[int]) -> list[dict[str, Any]]:
-        """Return rows of schema LOG of one node's copy at these offsets; [] if there is no such file."""
+        """Return rows of schema LOG of one node's copy at these offsets; [] if there is no readable file."""
         return self._rows_of_log(node, [("copy", "=", copy), ("offset", "in", sorted(offsets))], LOG)
 
     def entry_of(self, key: str, written: int) -> tuple[int, int] | None:
         """Return (offset, epoch) of the entry that writes a value to a key, in the newest copy of any log that contains
-        it.
+        this entry.
         """
         for node in self.servers:
             if rows := self._rows_of_log(node, [("key", "=", key), ("value", "=", written)]):
@@ -126,7 +128,7 @@ class ReportData:
     def _rows_of_log(
         self, node: str, filters: Sequence[tuple[str, str, Any]], schema: pa.Schema | None = None
     ) -> list[dict[str, Any]]:
-        """Return the rows; [] if there is no such readable file."""
+        """Return the rows; [] if there is no readable file."""
         path = StoredRun(self.folder).log / f"{node}.parquet"
         try:
             return list(pq.read_table(path, schema=schema, filters=filters).to_pylist())
@@ -135,7 +137,7 @@ class ReportData:
 
 
 def load(folder: Path) -> ReportData:
-    """Raises FileNotFoundError only if the folder itself is not there."""
+    """Load a run folder.  Raises FileNotFoundError only if the folder itself does not exist."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such run folder")
     files, record = StoredRun(folder), RunRecord(folder)
@@ -167,7 +169,7 @@ def _read(name: str, read: Callable[[], _T | None], missing: list[str], holds: s
 
 
 def _row_count(files: StoredRun) -> int:
-    """Return the rows of the sealed history; 0 if it cannot be read."""
+    """Return the number of rows in the sealed history; 0 if it cannot be read."""
     try:
         return int(pq.read_metadata(regular(files.history, HISTORY_SIZE_BYTES_MAX)).num_rows)
     except (pa.ArrowInvalid, OSError, BrokenFile):
@@ -214,19 +216,19 @@ NEVER = -1
 class OperationColumns:
     """One element per client operation, in order of invocation; every array has the same length.
 
-    invoke_row, complete_row: history indices (`NEVER` where no completion was recorded).
-    start_ns, end_ns: since the test began; an operation without a completion ends with the history.
-    type: `checkers.base.history.Type` of the completion, INFO where there is none.
-    f, key, node, error: codes into the tuple of the same name with `s` appended; key and error -1 where null.
-    touched: (places of transactions, codes of keys), a pair for each key that a transaction names; `key` of a
-        transaction is -1, for its row in the history names the whole database.
-    value, value2: int64, meaningful where `has_value`, `has_value2`: a read's answer, what a write wrote, a cas'
-        expected and new value.
+    invoke_row, complete_row: history indices; `NEVER` if no completion was recorded
+    start_ns, end_ns: ns since the test began; an operation without a completion ends with the history
+    type: `checkers.base.history.Type` of the completion; INFO if there is none
+    f, key, node, error: indices into the tuple of the same name with `s` appended; key and error are -1 for null
+    touched: (places of transactions, indices of keys), a pair for each key that a transaction names; the `key` of a
+        transaction is -1, because its row in the history names the whole database
+    value, value2: int64, valid only where `has_value` and `has_value2` are True: the answer of a read, the value of a
+        write, the expected and the new value of a cas
     """
 
     def __init__(self, history: pa.Table) -> None:
-        """history: of schema HISTORY.  An event that violates the grammar (a completion without an invoke) is left out:
-        the report shows what it can, and checkers report the error.
+        """history: of schema HISTORY.  Events that violate its grammar, such as a completion without an invoke, are
+        omitted: the report shows what it can, and checkers report the error.
         """
         table = history.filter(pc.greater_equal(history["process"], 0))
         index, process, kind = (_ints(table, name) for name in ("index", "process", "type"))
@@ -259,7 +261,7 @@ class OperationColumns:
         return np.asarray(self.end_ns - self.start_ns)
 
     def is_f(self, *names: str) -> np.ndarray:
-        """Return a mask of the operations with one of these functions."""
+        """Return a mask of the operations with one of these functions (`f`)."""
         return np.asarray(np.isin(self.f, [i for i, name in enumerate(self.fs) if name in names]))
 
     def on(self, key: str) -> np.ndarray:
@@ -270,7 +272,7 @@ class OperationColumns:
         return np.asarray(mask)
 
     def matched(self) -> np.ndarray:
-        """Return a mask of the answers: every ok, and every cas that was answered with `mismatch`."""
+        """Return a mask of the answered operations: every ok, and every cas that was answered with `mismatch`."""
         mismatch = [i for i, text in enumerate(self.errors) if text == "mismatch"]
         return np.asarray((self.type == Type.OK) | ((self.type == Type.FAIL) & np.isin(self.error, mismatch)))
 
@@ -318,7 +320,7 @@ def _nullable(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _codes(table: pa.Table, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Codes (−1 for null) and the names they stand for."""
+    """Return the codes of a column (−1 for null), and the names for which they stand."""
     column = table[name]
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(column)

@@ -1,8 +1,8 @@
 """The data behind the timeline: faults, roles, commits and operations on one axis, small enough for one page.
 
-Operations are little-endian arrays, deflated (base64); times and rows as differences, which deflate well.  Rates are
-counted over *all* operations, so that they are right even if a very long run has to omit single operations.  The page
-says what it omits.
+Operations are little-endian arrays, deflated and in base64; times and rows are stored as differences, which deflate
+well.  Rates are counted over *all* operations, so they are right even if single operations of a very long run are
+omitted.  The page says what is omitted.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from harness.report.violation_views import FindingView
 from harness.spec import CLIENT_NODES
 
 MAX_OPERATIONS = 120_000
-"""Maximum number of operations drawn one by one; about 15 bytes of page each."""
+"""Maximum number of operations that are drawn individually; each needs about 15 bytes of the page."""
 MAX_TABLE_ROWS = 400
 _KEEP_AROUND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A violation's position on the axis. anchor: id of the element that explains it; key: of its object, if it has
-    one.
-    open: True for the leading violation and the first wrong step.
+    """Position of a violation on the time axis.
+
+    anchor: id of the element that explains the violation
+    key: key of its object, None if it has none
+    open: True for the leading violation and the first wrong step
     """
 
     time_ns: int
@@ -57,7 +59,7 @@ class EventRow:
 
 @dataclass(frozen=True, slots=True)
 class TimelineView:
-    """words: sentences about omissions of the drawing, below it."""
+    """Everything the timeline shows. words: sentences below the drawing, about facts that it does not show."""
 
     data: dict[str, Any]
     left_out: str
@@ -74,7 +76,7 @@ def view(
     moments: Sequence[Moment],
     fates: ElementFates | None = None,
 ) -> TimelineView:
-    """Return everything that the canvas draws, JSON-ready, and the same as a table."""
+    """Return everything that the canvas draws, ready for JSON, and the same data as a table."""
     marks = watermarks(data)
     packed, left_out = pack(data.operations, [m.time_ns for m in moments], [f.start_ns for f in faults], fates)
     servers = [s for s in data.servers if any(r.node == s for r in roles) or any(s in f.nodes for f in faults)]
@@ -113,7 +115,7 @@ def _span(s: RoleSegment | Deposed, servers: Sequence[str]) -> list[Any]:
 
 
 def _notes(data: ReportData, faults: Sequence[FaultView], roles: Sequence[RoleSegment]) -> list[str]:
-    """Return sentences about facts that the drawing leaves open."""
+    """Return sentences about facts that the drawing does not show."""
     notes = []
     if roles and data.outcome.declares.get("registers_brokers"):
         notes.append("Roles and epochs are those of the controllers; leaders of partitions are not drawn.")
@@ -125,7 +127,7 @@ def _notes(data: ReportData, faults: Sequence[FaultView], roles: Sequence[RoleSe
 
 
 def _unled(data: ReportData, roles: Sequence[RoleSegment]) -> list[str]:
-    """Return a sentence about epochs between two leaders; [] if each of them has a leader."""
+    """Return a sentence on the epochs between two leaders in which nobody led; [] if there are none."""
     if not (epochs := epochs_without_leader(roles)):
         return []
     named = f"{'epoch' if len(epochs) == 1 else 'epochs'} {listed([str(epoch) for epoch in epochs])}"
@@ -135,7 +137,9 @@ def _unled(data: ReportData, roles: Sequence[RoleSegment]) -> list[str]:
 
 
 def moments(found: Sequence[FindingView], shown: FindingView | None) -> list[Moment]:
-    """Return the positions of the violations on the time axis, `shown` first, without those that have no time."""
+    """Return the positions of the violations on the time axis, `shown` first.  Violations without a time are
+    omitted.
+    """
     timed = [f for f in sorted(found, key=lambda f: f is not shown) if f.moment_ns >= 0]
     words = [", key ".join(filter(None, (f.kind, f.violation.key))) for f in timed]
     return [
@@ -147,18 +151,19 @@ def moments(found: Sequence[FindingView], shown: FindingView | None) -> list[Mom
 def pack(
     ops: OperationColumns, moments_ns: Sequence[int], faults_ns: Sequence[int], fates: ElementFates | None = None
 ) -> tuple[dict[str, Any], str]:
-    """Return operations as packed arrays, and a sentence on omissions ("" if none). fates: of the elements that they
-    added.
+    """Return operations as packed arrays, and a sentence on omissions ("" if there are none).
 
-    Priority: everything that is not ok, and everything near a violation or the beginning of a fault; of the rest every
-    k-th.
+    If there are too many, operations that are not ok come first, then those near a violation or the beginning of a
+    fault, then an even sample of all others.
+
+    fates: fates of the elements that the operations added
     """
     keep, left_out = np.ones(len(ops), dtype=bool), ""
     if len(ops) > MAX_OPERATIONS:
         keep = _most_telling(ops, moments_ns, faults_ns)
         left_out = (
-            f"The timeline carries {int(keep.sum()):,} of {len(ops):,} operations: failed and unknown ones and those "
-            f"near a fault’s beginning or a violation first, then an even sample. Rates count them all."
+            f"The timeline shows {int(keep.sum()):,} of {len(ops):,} operations: first failed and unknown ones and "
+            f"those near a violation or the beginning of a fault, then an even sample. Rates include all operations."
         )
     start, latency = np.maximum(ops.start_ns[keep], 0), ops.latency_ns[keep]
     unit_ns = max(1000, -(-int((start.max() if len(start) else 0) + 1) // (2**32 - 1)))
@@ -203,7 +208,7 @@ def _most_telling(ops: OperationColumns, moments_ns: Sequence[int], faults_ns: S
 
 
 def _at_most(wanted: np.ndarray, count: int) -> np.ndarray:
-    """Return the mask, thinned evenly to at most `count` elements."""
+    """Return the mask, thinned out evenly to at most `count` True elements."""
     places = np.flatnonzero(wanted)
     if len(places) <= count:
         return wanted

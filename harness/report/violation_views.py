@@ -1,14 +1,14 @@
-"""Violations as the page shows them: by mechanism and kind, one of each kind open, the others folded away.
+"""Violations as the page shows them: by mechanism and kind; one violation of each kind is open, the others are folded.
 
-The drawing of a violation follows from the content of its witness, not from its checker.  Operations on one key become
-bars per process, entries of logs a table of offsets by nodes, votes and elections the ballots of an epoch.  Other
-evidence from nodes is shown in their own words and in order.
+The content of a witness, not its checker, decides how a violation is drawn.  Operations on one key become bars per
+process, log entries a table of offsets by nodes, votes and elections the ballots of an epoch.  Other evidence from
+nodes is shown in the nodes' own words and in order.
 
 *Sentences.*  The events in order, the steps of the drawing, and a text to paste into an issue.
 
-The text to paste is complete without the page.  It states the system and its version, the fault, the violation, and its
-meaning.  Then follow the drawing in characters, the reasons, the rows of the history, and the command that repeats the
-test.
+The text to paste can be read without the page.  It states the system and its version, the fault, the violation, and the
+meaning of its kind.  Then follow the drawing in characters, the reasons, the rows of the history, and the command that
+repeats the test.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from harness.story.story import Story, message_tables, row_tables
 from harness.terminal.witness import draw_witness
 
 BRIEF_FROM = 2
-"""Maximum number of drawn violations of one kind; the others are folded, with a sentence each."""
+"""Maximum number of drawn violations of one kind; each other violation is folded and has one sentence."""
 
 DIAGRAMS_MOST = 2
-"""Number of violations whose messages are drawn: the leading one and its cause."""
+"""Maximum number of violations whose messages are drawn: the leading violation and its cause."""
 
 MOST_DRAWN = 60
-"""Maximum number of drawn operations of one witness; a minimised window has a handful."""
+"""Maximum number of drawn operations of one witness; a minimized window has only a few."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Other data that a run shows with its violations: the data of its page, its faults, and its leaders."""
+    """Data of the run that is shown with its violations."""
 
     data: ReportData
     faults: Sequence[FaultView] = ()
@@ -56,9 +56,11 @@ class Surroundings:
 
 
 class FindingView:
-    """One violation, ready for the template. violation: its witness; all other fields are made for the page.
-    moment_ns: -1 if its evidence is a copy of a log, which does not show when it began.
-    also: evidence of other checkers about the same operation, with additional reasons.
+    """One violation, ready for the template.
+
+    violation: its witness; all other fields are made for the page
+    moment_ns: time of the violation; -1 if its evidence is a copy of a log, which does not show when it began
+    also: evidence of other checkers about the same operation, with additional reasons
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class FindingView:
         also: Sequence[ReportedViolation] = (),
         brief: bool = False,
     ) -> None:
-        """number: its position on the page, from 1. brief: in words alone, one of many of its kind."""
+        """number: position on the page, from 1. brief: True if only a sentence is shown, because its kind has many."""
         data, faults, roles = of.data, of.faults, of.roles
         story = Story(finding.witness)
         window = story.bars.first(MOST_DRAWN)
@@ -85,7 +87,9 @@ class FindingView:
         self.pictures = [picture.Picture(window, *size, context=context) for size in sizes]
         self.steps = steps(window)
         before, held = story.window.before, story.key or "the object"
-        held_before = f"Other operations are left out; without them {held} held {before} before this." if before else ""
+        held_before = (
+            f"Other operations are omitted; without them, {held} held {before} at the start." if before else ""
+        )
         self.story = in_sentences(window, held_before, faults, roles)
         self.window_words = window_words(data, story.bars, story.key or None, window.order is not None)
         self.log_table = divergence.log_table(data, story) if not brief else None
@@ -111,25 +115,28 @@ class FindingView:
 
     @property
     def why(self) -> tuple[str, ...]:
-        """Return the reasons that the summary does not give; for a cycle its edges are the reasons."""
+        """Return the reasons that the summary does not contain; for a cycle its edges are the reasons."""
         return () if self.cycle else tuple(words for words in self.violation.why if words != self.summary)
 
     @property
     def hashes(self) -> bool:
-        """Return whether hashes are compared: of prefixes of logs, or of applied states."""
+        """Return True if the evidence compares hashes: of prefixes of logs, or of applied states."""
         return sum(isinstance(r.get("hash"), int) for r in self.trace_rows) > 1
 
     @property
     def span(self) -> tuple[float, float]:
-        """Return begin and end, in seconds, of the part of the timeline to show."""
+        """Return begin and end of the part of the timeline to show, in seconds."""
         t = self.moment_ns / 1e9
         return max(0.0, t - 2.5), t + 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class KindView:
-    """All violations of one kind. means: two sentences, or "". counted: numbers found and shown. findings: those with a
-    witness, the first shown; [] if each appears with a finding of another kind.
+    """All violations of one kind.
+
+    means: two sentences, or ""
+    counted: numbers of violations found and shown
+    findings: violations with a witness, the shown one first; [] if each is shown with a finding of another kind
     """
 
     name: str
@@ -155,12 +162,14 @@ def group_views(data: ReportData, faults: Sequence[FaultView], roles: Sequence[R
 
 
 def in_order(found: Sequence[GroupView]) -> list[FindingView]:
-    """Return the violations of all groups, as numbered."""
+    """Return the violations of all groups, in the order of their numbers."""
     return [view for group in found for kind in group.kinds for view in kind.findings]
 
 
 def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Iterator[int]) -> GroupView:
-    """opened: ids of the witnesses whose evidence has no separate fold: of the leading finding and its cause."""
+    """Return the view of a group. opened: ids of the witnesses that are not folded: the leading finding and its
+    cause.
+    """
     kinds: list[KindView] = []
     for count in group.kinds:
         mine = [f for f in group.findings if f.lead.kind == count.kind]
@@ -173,7 +182,7 @@ def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Ite
         about = "" if count.exact else "about "
         counted = f"{about}{count.found:,} found"
         if not mine and shown:
-            counted += ", shown beside those of another kind"
+            counted += ", shown with a finding of another kind"
         elif count.found > shown:
             counted += f", {shown} shown" if shown else ", no example kept"
         kinds.append(KindView(count.name, kind_of(count.kind).means, counted, views))
@@ -181,7 +190,7 @@ def _group(of: Surroundings, group: Group, opened: Collection[int], numbers: Ite
 
 
 def fold(views: Sequence[FindingView], most_open: int) -> None:
-    """Leave the first of each kind open, at most this many."""
+    """Leave the first violation of each kind open, but at most `most_open` of them; fold all others."""
     first = {each.kind: each for each in reversed(views)}
     kinds = list(dict.fromkeys(each.kind for each in views))[:most_open]
     for view in views:
@@ -189,7 +198,7 @@ def fold(views: Sequence[FindingView], most_open: int) -> None:
 
 
 def _as_trace_row(copy: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row of COPIES in the columns of a trace row: the content of a node's files when they were copied."""
+    """Return a row of COPIES (content of a node's files when they were copied) in the columns of a trace row."""
     names = {"node": "node", "seq": "trace_seq", "epoch": "quorum_epoch", "peer": "voted_for", "offset": "log_end"}
     row = {ours: copy.get(theirs) for ours, theirs in names.items()}
     return {**row, "event": f"quorum-state, {copy.get('when')}", "detail": copy.get("error")}
@@ -197,7 +206,7 @@ def _as_trace_row(copy: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence of a story. look: "op", "context" or "bad". rows: history rows that it rests on."""
+    """One sentence of a story. look: "op", "context" or "bad". rows: history rows from which the sentence was made."""
 
     words: str
     look: str
@@ -208,8 +217,9 @@ class Sentence:
 def in_sentences(
     window: DrawnWindow, held_before: str, faults: Sequence[FaultView], roles: Sequence[RoleSegment]
 ) -> list[Sentence]:
-    """Return the clients' requests and answers, in the order of the history, with the faults and elections of that
-    time. held_before: a sentence about the state before, or "".
+    """Return the clients' requests and answers in the order of the history, with the faults and elections of that time.
+
+    held_before: a sentence about the state before the first operation, or ""
     """
     ops = window.operations
     if not ops:
@@ -264,7 +274,7 @@ def _of_operation(op: WindowOp, bad: bool, letter: str, step: int | None, digits
 
 
 def steps(window: DrawnWindow) -> list[str]:
-    """Return the text of the stepper at each step, from 1; the last says why the order ends."""
+    """Return the text of the stepper at each step, from 1; the last text says why the order ends."""
     ops, order, last = window.operations, window.order, window.culprit
     if not order:
         return []
@@ -283,7 +293,7 @@ def steps(window: DrawnWindow) -> list[str]:
 
 
 def window_words(data: ReportData, window: DrawnWindow, key: str | None, numbered: bool) -> str:
-    """numbered: True if the drawing numbers the steps of the legal order."""
+    """Return a sentence above the drawing. numbered: True if the drawing numbers the steps of the legal order."""
     ops = window.operations
     if not ops:
         return ""
@@ -291,20 +301,20 @@ def window_words(data: ReportData, window: DrawnWindow, key: str | None, numbere
     if key is not None and total >= len(ops):
         of = f"{len(ops)} of the {total:,} operations on key {shorten(key, 60)}"
     are = "is" if len(ops) == 1 else "are"
-    words = f"{of} {are} enough to show it. Each bar is one operation, from call to answer."
+    words = f"{of} {are} enough to show the violation. Each bar is one operation, from call to answer."
     if numbered and window.order and window.order.steps:
-        words += " The numbered dots are the longest legal order; nothing legal can follow it."
+        words += " The numbered dots show the longest legal order; no further operation fits after it."
     return words
 
 
 WIDTH = 100
-"""Columns of the text."""
+"""Number of columns of the text."""
 
 ROWS_MOST = 40
 
 
 def paste(data: ReportData, finding: ReportedViolation, story: Story, around: str) -> str:
-    """story: of the finding's witness. around: the faults in force and the leader at that time, "" if unknown."""
+    """Return the text to paste. around: the faults in force and the leader at that time; "" if unknown."""
     lines = [f"{finding.title}: {finding.name}", sentence(finding.summary), kind_of(finding.kind).means, ""]
     lines += [f"{name}: {words}" for name, words in _where(data, finding, around) if words]
     lines += ["", _drawing(story), ""]
@@ -343,7 +353,7 @@ def _drawing(story: Story) -> str:
 
 
 def _row(row: Mapping[str, Any]) -> str:
-    """`row 912    7.889 s  p3  ok      write k2 11   n2`."""
+    """Return a row of the history as text: `row 912    7.889 s  p3  ok      write k2 11   n2`."""
     kind = type_of(row.get("type"))
     given = "" if row.get("value") is None else value(row.get("value"))
     given += f" → {value(row['value2'])}" if row.get("value2") is not None else ""

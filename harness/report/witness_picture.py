@@ -1,9 +1,9 @@
-"""The witness drawn: operations as bars per process, in order, long pauses folded, the legal order numbered.
+"""The drawing of a witness: operations as bars per process, in order; long pauses shortened; the legal order numbered.
 
-The drawing is laid out here, in pixels, for one width; the template turns it into SVG.  Time is warped.  The reader
-must see which operation ended before another began.  So every event gets room for its words, and an empty pause is
-folded and labelled with its length.  Below the bars, on the same axis, are the states of the object, the faults in
-force and the leaders.
+The drawing is laid out here, in pixels, for one width; the template turns it into SVG.  The time axis is warped,
+because the reader must see which operation ended before another began.  So every event gets room for its words, and an
+empty pause is shortened and labelled with its length.  Below the bars, on the same axis, are the states of the object,
+the faults in force and the leaders.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from harness.report.roles import RoleSegment, deposed_from, leaders
 from harness.story.operations import FOREVER, DrawnWindow, Order, WindowOp, say, value
 
 WIDTHS = (("wide", 1118), ("middle", 748), ("narrow", 346))
-"""Class and width of each drawing of one witness; the page shows the one that fits."""
+"""(class, width in pixels) of each drawing of one witness; the page shows the drawing that fits."""
 
 ONE_WIDTH = (("any", 748),)
-"""The one drawing of a folded witness: a page may contain dozens of them."""
+"""(class, width in pixels) of the only drawing of a folded witness.  One width saves space: a page may contain dozens.
+"""
 
 _NARROW = 500
 _CHAR = 7.3  # width of a character of the labels' font
@@ -65,7 +66,7 @@ class Picture:
     """One witness, laid out."""
 
     def __init__(self, window: DrawnWindow, css: str, target: int, *, context: Sequence[Context] = ()) -> None:
-        """target: at least so many pixels wide (wider if its words need it).  context: of `context`."""
+        """target: minimum width in pixels; the drawing is wider if its words need it.  context: result of `context`."""
         ops, order, bad, before = window.operations, window.order, window.bad, window.before
         labels = [(window.name_of(i), shorten(say(op), _LABEL_MOST)) for i, op in enumerate(ops)]
         drawn = {op.invoke: " ".join(label).strip() for op, label in zip(ops, labels, strict=True)}
@@ -97,7 +98,7 @@ class Picture:
 
 
 def digits_of(ops: Sequence[WindowOp]) -> int:
-    """Return the number of digits of a second that distinguish the begin of these operations from their end."""
+    """Return the number of decimals of a second with which begin and end of every operation differ."""
     return 6 if any(op.complete < FOREVER and op.end_ns - op.start_ns < 1_000_000 for op in ops) else 3
 
 
@@ -120,7 +121,7 @@ def _lanes(ops: Sequence[WindowOp], narrow: bool) -> tuple[dict[int, float], lis
 def _axis(
     ops: Sequence[WindowOp], lane_of: dict[int, float], labels: dict[int, str], left: float, right: float
 ) -> tuple[dict[int, float], list[Mark], float]:
-    """Return x of every event (by history index), folded pauses, and the end of the drawing."""
+    """Return the x of every event (by history index), the shortened pauses, and the right end of the drawing."""
     events: dict[int, tuple[int, WindowOp, bool]] = {}
     for op in ops:
         events[op.invoke] = (op.start_ns, op, True)
@@ -157,7 +158,9 @@ def _axis(
 
 
 def _dots(ops: Sequence[WindowOp], order: Order | None, x_of: dict[int, float], right: float) -> dict[int, float]:
-    """Return the points where each step of the order takes effect: within its bar, one after another."""
+    """Return the point at which each step of the order takes effect: within the bar of its operation, one after
+    another.
+    """
     out: dict[int, float] = {}
     last = 0.0
     for i in order.steps if order else ():
@@ -192,8 +195,8 @@ def _times(ops: Sequence[WindowOp]) -> dict[int, int]:
 def _strips(
     context: Sequence[Context], times: Sequence[tuple[int, float]], left: float, right: float, top: float
 ) -> tuple[list[Strip], list[tuple[float, str]]]:
-    """Return the contexts on the axis of the events, a row for all faults and one for each leader; and (y, name) of the
-    rows.
+    """Return the contexts on the axis of the events, in one row for all faults and one row for each leader; and (y,
+    name) of the rows.
     """
     rows = list(dict.fromkeys(c.row for c in context))
     ns, xs = [t for t, _ in times], [x for _, x in times]
@@ -215,7 +218,9 @@ def _strips(
 def _path(
     order: Order | None, dots: dict[int, float], bars: Sequence[Bar], bad: int | None
 ) -> list[tuple[int, float, float, float, float]]:
-    """Return lines between the steps: (step they lead to, x1, y1, x2, y2); the last one leads to the bad operation."""
+    """Return lines between the steps: (number of the next step, x1, y1, x2, y2); the last line ends at the bad
+    operation.
+    """
     if not order:
         return []
     chain = [*order.steps, *([bad] if bad is not None and bad not in order.steps else [])]
@@ -234,7 +239,7 @@ def _ticks(window: DrawnWindow, x_of: dict[int, float], right: float) -> list[Ma
 
 
 def _bracket(window: DrawnWindow, x_of: dict[int, float], lane_of: dict[int, float], width: float) -> Bracket | None:
-    """Return the last change that ended before the bad operation began, and the time between."""
+    """Return a bracket from the last change that ended before the bad operation began to that beginning."""
     ops, order, late = window.operations, window.order, window.culprit
     if order is None or late is None:
         return None
@@ -297,7 +302,7 @@ class HeldState:
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """From the answer that must be seen to the call that did not see it."""
+    """A bracket from an acknowledgement to the later call whose answer does not show the acknowledged change."""
 
     x1: float
     x2: float
@@ -309,8 +314,11 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A condition that held while the operations ran. words: descriptions of decreasing length. look: fault, leader or
-    deposed; hue: of a node, 0 to 8.
+    """A condition that held while the operations ran.
+
+    words: descriptions of decreasing length
+    look: fault, leader or deposed
+    hue: of a node, 0 to 8
     """
 
     start_ns: int
@@ -323,7 +331,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A context laid out. words: those that fit; title: all of them."""
+    """A context laid out. words: the longest description that fits; title: the full description."""
 
     x: float
     y: float

@@ -320,7 +320,7 @@ def test_a_very_long_run_says_what_it_left_out(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(timeline, "MAX_OPERATIONS", 2000)
     folder = build(tmp_path / "run", "stale")
     words = visible(render(folder).read_text())
-    assert "The timeline carries 2,000 of 5," in words
+    assert "The timeline shows 2,000 of 5," in words
     ops = load(folder).operations
     packed, _ = timeline.pack(ops, [3 * 10**9], [])
     types = np.frombuffer(zlib.decompress(base64.b64decode(packed["type"])), "u1")
