@@ -2,14 +2,14 @@
 
 *Search.*  Breadth first through every order of steps, so that the first violation has a shortest trace.
 
-Each level is split into chunks, which this process and newly forked ones share.  They send back the states that they
-reach, and this process knows which are new.  The result does not depend on the number of processes.
+Each level is split into chunks, which this process and newly forked workers share.  The workers return the states that
+they reach, and this process decides which states are new.  The result does not depend on the number of processes.
 
-A complete search within its budgets proves that no order of those steps violates a rule.
+A search that ends within its budgets proves that no order of those steps violates a rule.
 
-*Growing bounds.*  They are explored one after another, until the time is used up.
+*Growing bounds.*  Bounds are explored one after another, until the time is used up.
 
-Each completely explored bound is a proof, so small ones come first.  Their order follows the planted bugs: each line
+Each completely explored bound is a proof, so small bounds come first.  Their order follows the planted bugs: each line
 allows bugs that the lines before it cannot show.
 
     two terms, two elections           two leaders; the commit of a minority; logs that are compared by offset alone
@@ -18,24 +18,24 @@ allows bugs that the lines before it cannot show.
     one term, a change of the voters   a set that counts too late or too soon; a leader that removes itself
     two terms and a read               a deposed leader that answers from its own state
     one term, two elections            the same kinds of steps while voters compete
-    two terms and a step of each kind  entries of a former term that are cut or counted
-    one term, two kinds of steps       an answer that left before a power loss
+    two terms and a step of each kind  entries of a former term that are truncated or counted
+    one term, two kinds of steps       an answer that was sent before a power loss
     more elections, more terms, and so on without an end
 
-A bound within a completely explored one is skipped, and so is one that contains a bound with too many states.  If
-voters change, one additional server follows the log and may become a voter, and the log holds the voters.  So such a
-bound proves nothing about static voters, and contains none of their bounds.
+A bound is skipped if it lies within a completely explored one, or if it contains a bound with too many states.  If
+voters change, one additional server follows the log and may become a voter, and the log contains the voters.  So such
+a bound proves nothing about static voters, and contains none of their bounds.
 
 *Elections.*  No order of steps may leave voters that wait for one another forever.
 
-This is checked for states without a leader, if a log names other voters than the initial ones.  All servers are
-restarted, all links are restored, and from then on every message arrives.  Election timeouts fire, of one server again
-and again, or of all in turn.  If a leader commits an entry of its own epoch in one of these futures, then a leader can
-be elected.
+This rule is checked in states without a leader in which a log names other voters than the initial ones.  All servers
+are restarted, all links are restored, and from then on every message arrives.  Election timeouts fire, either of one
+server repeatedly or of all servers in turn.  If a leader commits an entry of its own epoch in one of these futures, the
+state is correct.
 
-A future that reaches a state of an earlier future with a leader ends there.
+A future that reaches a state from which an earlier future elected a leader ends there.
 
-That assumes timers that fire in a favourable order, as those of a real cluster eventually do.
+The check assumes timers that fire in a favourable order, as timers of a real cluster eventually do.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ MANY = 1000
 
 
 class ElectionsLeft:
-    """steps: of the explored cluster; voters: likewise."""
+    """Check that a leader can still be elected. steps, voters: steps of the explored cluster, number of its voters."""
 
     def __init__(self, steps: ClusterSteps, voters: int, bug: str) -> None:
         many = Budgets(**dict.fromkeys(("epochs", "timeouts", "looks"), MANY), changes=steps.budgets.changes)
@@ -74,7 +74,7 @@ class ElectionsLeft:
         self._rest = self._steps.parts.number(Rest(tuple(getattr(many, name) for name in LEFT)))
         self._known: dict[tuple[tuple[int, ...], frozenset[int]], bool] = {}
         self._electing: set[ExploredState] = set()
-        """States of futures in which a leader was elected later."""
+        """States from which a leader was elected in some future."""
 
     def check(self, voters: Sequence[int], calls: Sequence[int]) -> None:
         """Raise Broken if no leader can be elected from this state."""
@@ -109,7 +109,7 @@ class ElectionsLeft:
         return False
 
     def _future(self, world: ExploredState, turns: Sequence[int]) -> Iterator[ExploredState]:
-        """Yield each state after a message; the rest of a round is skipped if no message is left."""
+        """Yield the state before each message.  A round ends early if no message is left."""
         steps, parts = self._steps, self._steps.parts
         for turn in range(ROUNDS):
             for _ in range(MESSAGES_OF_A_ROUND):
@@ -142,14 +142,14 @@ def _names_others(node: ExploredVoter) -> bool:
 
 
 CHUNK = 500
-"""Number of states of a level that are expanded at once."""
+"""Number of states in a chunk of a level."""
 
 
 class Chunk(NamedTuple):
-    """Part of a level that another process has explored.  The states consist of numbers of parts, and the steps are
-    indices into `steps`.
+    """Result for a chunk that another process has explored.
 
-    parts, outcomes: those that it met first.
+    found: its states are numbers of parts, and its steps are indices into `steps`
+    parts, outcomes: those that the other process computed first
     """
 
     found: Expansion
@@ -160,9 +160,13 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class Explored:
-    """levels: (depth, states so far, transitions so far, CPU seconds). broken: the first violated rule.
-    trace: the steps to it. exhausted: everything was explored.
-    late: the CPU time was used up before the end.
+    """Result of a search.
+
+    levels: (depth, states so far, transitions so far, CPU seconds)
+    broken: the first violated rule, "" if there is none
+    trace: the steps to the violation
+    exhausted: True if everything was explored
+    late: True if the CPU time was used up before the end
     """
 
     states: int = 0
@@ -177,13 +181,13 @@ class Explored:
 
     @property
     def depth(self) -> int:
-        """Return the steps of the last complete level."""
+        """Return the number of steps to the last complete level."""
         return max(0, len(self.levels) - 1)
 
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Disable garbage collection: explored objects contain no reference cycles, and a collection walks all of them."""
+    """Disable garbage collection: explored objects contain no reference cycles, but a collection visits all objects."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -194,7 +198,7 @@ def _without_collections() -> Iterator[None]:
 
 
 class Explorer:
-    """symmetric: states that differ only by names count as one."""
+    """A search within one bound. symmetric: states that differ only by names of voters count as one."""
 
     def __init__(
         self,
@@ -209,12 +213,12 @@ class Explorer:
         elections = ElectionsLeft(self.steps, voters, bug) if budgets.dynamic else None
         self._levels = Levels(self.steps, elections.check if elections else None)
         self._known = Index(1)
-        """The key of each state that was met, in the order of their numbers."""
+        """The key of each known state, in the order of the states' numbers."""
         self._reached = GrowingTable(2, np.int64)
         """(number of the previous state, step) of each state."""
 
     def keys(self) -> list[int]:
-        """Return the key of each state that was met, in the order of their numbers."""
+        """Return the key of each known state, in the order of the states' numbers."""
         return [int(key) for key in self._known.table.rows[:, 0]]
 
     # The search
@@ -229,7 +233,7 @@ class Explorer:
     ) -> Explored:
         """Search level by level, until a rule is violated, all is explored, or time or memory is used up.
 
-        cpu_s_max: of all processes together.
+        cpu_s_max: CPU seconds of all processes together
         """
         began_s, wall_began_s, done = _cpu_s(), time.monotonic(), Explored()
         level = self._levels.row(self.steps.first())
@@ -267,7 +271,7 @@ class Explorer:
         return done
 
     def _path(self, number: int, step: int) -> list[Step]:
-        """Return the steps to a state, followed by one more."""
+        """Return the steps to a state, followed by `step`."""
         steps, found = list(self._levels.steps_met), list[Step]()
         while step >= 0:
             found.append(steps[step])
@@ -277,9 +281,9 @@ class Explorer:
     # One level of the search, split among workers
 
     def _chunks(self, level: States, left_s: float, workers: int) -> Iterator[tuple[int, Expansion | None]]:
-        """Yield (first row, result) of each chunk, in the order of the level; None: the time is up.
+        """Yield (first row, result) of each chunk, in the order of the level.  The result is None if the time is up.
 
-        This process expands the chunks of its own turn, so that new workers start with most of the known states.
+        This process expands its share of the chunks, too, so newly forked workers inherit most of the known states.
         """
         firsts = range(0, len(level.rest), CHUNK)
         crew = min(workers, len(firsts))
@@ -348,12 +352,12 @@ def _level(depth: int, states: int, transitions: int, cpu_s: float) -> str:
 
 
 BESIDES = ("reads", "crashes", "insides", "writes", "losses", "splits", "resigns", "cuts")
-"""Kinds of steps that a bound may allow beside timeouts, in the order in which they are added."""
+"""Kinds of steps that a bound may allow in addition to timeouts, in the order in which they are added."""
 
 
 def rounds() -> Iterator[list[Budgets]]:
-    """Yield every bound, without end: every combination of steps is eventually reached.  Each bound lies within one of
-    the next round.
+    """Yield every bound in endless rounds, so every combination of steps is eventually explored.  Each bound lies
+    within a bound of the next round.
     """
     first = [Budgets(epochs=2, timeouts=2), *_each_besides(1, 1), Budgets(epochs=1, timeouts=3)]
     for elections in count(2):
@@ -377,7 +381,7 @@ def _each_besides(epochs: int, timeouts: int) -> Iterator[Budgets]:
 
 
 def _changing(within: Budgets, changes: int) -> Iterator[Budgets]:
-    """Yield this number of changes of the voters, alone and with one step of each other kind."""
+    """Yield a bound with this number of changes of the voters, and the same bound with one step of each other kind."""
     changing = replace(within, changes=changes)
     yield changing
     yield from (_with(changing, name) for name in ("looks", "updates", *BESIDES))
@@ -388,7 +392,7 @@ def _with(budgets: Budgets, name: str) -> Budgets:
 
 
 def covers(large: Budgets, small: Budgets) -> bool:
-    """Return whether `large` allows every order of steps that `small` allows."""
+    """Return True if `large` allows every order of steps that `small` allows."""
     if large.dynamic != small.dynamic:
         return False
     return all(getattr(large, each.name) >= getattr(small, each.name) for each in fields(Budgets))
@@ -396,10 +400,11 @@ def covers(large: Budgets, small: Budgets) -> bool:
 
 @dataclass(slots=True)
 class Grown:
-    """last: the bound in which a rule was violated, or in which time or states were used up, and its search. steps: of
-    that bound.
+    """Result of growing bounds.
 
-    exhausted: bounds without a violation, with the cost of each.
+    last: the last bound and its search: a rule was violated, or time or states were used up
+    steps: the steps of that bound
+    exhausted: bounds without a violation, with the search of each
     """
 
     last: tuple[Budgets, Explored]
@@ -412,7 +417,9 @@ def grow(
 ) -> Grown:
     """Explore one bound after another until a rule is violated or the time is used up.
 
-    cpu_s_max: of all processes together.  states_max: of one bound."""
+    cpu_s_max: CPU seconds of all processes together
+    states_max: maximum number of states of one bound
+    """
     exhausted: list[tuple[Budgets, Explored]] = []
     too_large: list[Budgets] = []
     used_s = 0.0
@@ -433,8 +440,8 @@ def grow(
 
 
 def _worth_trying(exhausted: list[tuple[Budgets, Explored]], too_large: list[Budgets]) -> Iterator[Budgets]:
-    """Yield bounds that the two lists do not decide at that time.  They end with a round in which none is left, because
-    then all of the next round have too many states, too.
+    """Yield bounds that the two lists do not decide at the time of the yield.  End after a round that yields nothing:
+    every bound of the next round would have too many states as well.
     """
     for each_round in rounds():
         tried = False

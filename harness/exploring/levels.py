@@ -1,14 +1,14 @@
-"""States of a level as arrays, and all steps of all of them at once.
+"""States of a level as arrays, and all steps of all these states at once.
 
-A state is a row of indices: each names a part (`Parts`) by the order in which this process met it; 0 stands for none. A
-step reads only a few columns of a row.  So each rule is computed once for each combination that occurs, and its result
-is looked up for all rows at once (`Memo`):
+A state is a row of indices.  Each index stands for a part (`Parts`), numbered by the order in which this process first
+saw the parts; 0 stands for none.  A step reads only a few columns of a row.  So each rule is computed once for each
+combination of values that occurs, and its result is looked up for all rows at once (`Memo`):
 
-    the steps of a call     the call, its server, and which kinds of steps are left
+    the steps of a call     the call, its server, and the kinds of steps that are left
     the end of a call       the call with its answer, and its client
-    the steps of a voter    the voter, and what is left to happen
-    what is promised        the change, what was promised before, and the logs if a leader's mark is counted
-    what is left            what was left, and what the step uses up
+    the steps of a voter    the voter, and the remaining budgets
+    new promises            the change, the promises before it, and the logs if a leader advances its mark
+    remaining budgets       the budgets before the step, and the budgets that the step uses
 
 Arrays only distribute the results.
 """
@@ -30,9 +30,9 @@ Ints: TypeAlias = NDArray[np.int64]
 Keys: TypeAlias = NDArray[np.uint64]
 
 FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64)
-"""Random odd numbers, which hash rows to the slots of an index."""
+"""Random odd numbers for hashing rows to the slots of an index."""
 SLOTS_A_ROW = 3
-"""Minimum number of slots; a smaller index is doubled."""
+"""Minimum number of slots per row; a smaller index is doubled."""
 
 
 Kind = TypeVar("Kind", np.int64, np.uint64)
@@ -61,7 +61,7 @@ class GrowingTable(Generic[Kind]):
 class Index:
     """The index of each row of a table: a hash table with open addressing, for many rows at once.
 
-    Rows of one number are keys, which are already hashes.
+    Rows of one number are keys, which are hashes already.
     """
 
     def __init__(self, width: int) -> None:
@@ -69,7 +69,7 @@ class Index:
         self._slots = np.zeros(1 << 12, np.int64)
 
     def find(self, rows: Keys) -> Ints:
-        """Return the index of each row; -1: it is missing."""
+        """Return the index of each row; -1 if the row is missing."""
         if not self.table.count:
             return np.full(len(rows), -1)
         table, slots = self.table.rows, self._first_slots(rows)
@@ -85,7 +85,7 @@ class Index:
         return found
 
     def add(self, rows: Keys) -> None:
-        """Append distinct rows, none of which exists yet."""
+        """Append distinct rows that do not exist yet."""
         first = self.table.add(rows, len(rows))
         if self.table.count * SLOTS_A_ROW > len(self._slots):
             self._slots = np.zeros(4 * len(self._slots), np.int64)
@@ -97,7 +97,7 @@ class Index:
         slots, places = self._first_slots(rows), np.arange(first + 1, first + 1 + len(rows))
         while places.size:
             free = self._slots[slots] == 0
-            self._slots[slots[free]] = places[free]  # if several rows share a slot, the last one gets it
+            self._slots[slots[free]] = places[free]  # if several rows share a slot, the last row gets the slot
             on = self._slots[slots] != places
             slots, places = (slots[on] + 1) & (len(self._slots) - 1), places[on]
 
@@ -110,9 +110,10 @@ class Index:
 
 
 class Memo:
-    """A function of integers that is computed once for each combination, and looked up for many at once.
+    """A function of integers that is computed once for each combination, and looked up for many combinations at once.
 
-    width: its number of arguments."""
+    width: number of its arguments
+    """
 
     def __init__(self, width: int, compute: Callable[..., int]) -> None:
         self._compute = compute
@@ -120,7 +121,7 @@ class Memo:
         self._values = GrowingTable(1, np.int64)
 
     def __call__(self, *columns: Ints) -> Ints:
-        """Return the value for each row of the columns, which have one shape, or are broadcast to it."""
+        """Return the value for each row of the columns.  The columns have one shape, or are broadcast to one."""
         spread = np.broadcast_arrays(*columns)
         rows = np.stack([column.ravel() for column in spread], axis=1).view(np.uint64)
         at = self._index.find(rows)
@@ -134,7 +135,7 @@ class Memo:
 
 
 class States(NamedTuple):
-    """States, one per row. calls, late: in the order in which they were sent, padded with zeros."""
+    """States, one per row. calls, late: in the order in which the calls were sent, padded with zeros."""
 
     voters: Ints
     calls: Ints
@@ -158,8 +159,10 @@ def joined(pieces: Sequence[States]) -> States:
 class Expansion(NamedTuple):
     """New states that follow from a piece of a level, in the order of the steps to them.
 
-    parents: row of the piece from which each is reached. steps: the step. broken: (row, step, rule) of the first step
-    that violated a rule, if any did. transitions: total number of steps.
+    parents: for each new state, the row of the piece from which it is reached
+    steps: for each new state, the step to it
+    broken: (row, step, rule) of the first step that violated a rule; [] if no step did
+    transitions: total number of steps
     """
 
     keys: Keys
@@ -173,17 +176,17 @@ class Expansion(NamedTuple):
 class Levels:
     """All steps of many states at once.
 
-    check: raises Broken for the (voters, calls) of a state from which no leader can be elected.
+    check: raises Broken for (voters, calls) of a state from which no leader can be elected
     """
 
     def __init__(self, steps: ClusterSteps, check: Callable[[Sequence[int], Sequence[int]], None] | None) -> None:
         self.steps_met: dict[Step, int] = {}
-        """Each known step -> its index."""
+        """Known step -> its index."""
         self._steps = steps
         self._check = check
         self._servers = len(steps.ids)
         self._reads_clients = int(steps.budgets.insides > 0)
-        """1 if the steps of a call depend on its client, too."""
+        """1 if the steps of a call also depend on its client."""
         # Parts
         self._places: dict[int, int] = {0: 0}
         self._numbers = GrowingTable(1, np.uint64)
@@ -199,9 +202,9 @@ class Levels:
         self._rows.add(0)
         self._used: dict[tuple[object, ...], int] = {((), None): 0}
         self._members = GrowingTable(2, np.int64)
-        """(change, step) of each step of a site."""
+        """(change, step) of each step of a site: an object with steps."""
         self._sites = GrowingTable(2, np.int64)
-        """(first member, number of members) of each object with steps: a call, a voter, or the links."""
+        """(first member, number of members) of each site: a call, a voter, or the links."""
         self._sites.add(0)
         self._broken: list[str] = []
         # The rules
@@ -222,11 +225,11 @@ class Levels:
         return States(*(np.array([[self._part(each) for each in group]], np.int64).reshape(1, -1) for group in numbers))
 
     def portable(self, states: States) -> States:
-        """Return states for another process, with the numbers of their parts, which are equal in all processes."""
+        """Return states for another process: each index is replaced by the part's number, equal in all processes."""
         return States(*(self._numbers.rows[each, 0] for each in states))
 
     def local(self, states: States) -> States:
-        """Return states of another process whose parts were added here."""
+        """Return states of another process as states of this process, which has already added their parts."""
         found = []
         for each in states:
             numbers, at = np.unique(each, return_inverse=True)
@@ -236,7 +239,7 @@ class Levels:
         return States(*found)
 
     def keys(self, states: States) -> Keys:
-        """Return, for each state, the minimum of its sums over all ways to name the voters."""
+        """Return the key of each state: the minimum of its sums over all ways to name the voters."""
         sums = self._sums.rows
         totals = np.zeros((len(states.rest), sums.shape[1]), np.uint64)
         for group in states:
@@ -250,7 +253,7 @@ class Levels:
         return int(self._numbers.rows[place, 0])
 
     def _part(self, number: int) -> int:
-        """Return the index of a part; a new part is added at the end."""
+        """Return the index of a part; an unknown part is added at the end."""
         if number not in self._places:
             self._places[number] = self._numbers.add(number)
             self._sums.add(self._steps.parts.sums[number])
@@ -258,8 +261,10 @@ class Levels:
         return self._places[number]
 
     def _trait(self, number: int) -> tuple[int, int, int]:
-        """Return (client, or 0 if it has given up; server; 1 if answered) of a call, (log, 0, 0) of a voter, or
-        (condition of calls, 0, 0) of a rest.
+        """Return the properties of a part on which steps depend.
+
+        For a call: (client, or 0 if the client has given up; server; 1 if answered).  For a voter: (log, 0, 0).  For
+        the remaining budgets: (condition of calls, 0, 0).
         """
         match self._steps.parts.values[number]:
             case CallUnderWay(lane=(client, server, _), reply=reply, late=late):
@@ -273,9 +278,9 @@ class Levels:
     # Steps
 
     def expand(self, states: States, known: Index) -> Expansion:
-        """Take every step of every state, up to the first one with a step that violates a rule.
+        """Compute every step of every state, up to the first state with a step that violates a rule.
 
-        known: the keys of known states.
+        known: keys of known states
         """
         parents, columns, changes, steps = self._every_step(states)
         after = self._carried_out(states.only(parents), columns, changes)
@@ -302,7 +307,7 @@ class Levels:
         return Expansion(keys[firsts], states, parents[met], steps[met], broken_by, transitions)
 
     def _every_step(self, states: States) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return of each step its state, the column of its call among all of them, its change, and itself."""
+        """Return, for each step, the row of its state, the column of its site, its change, and the step."""
         traits = self._traits.rows
         waiting = np.concatenate([states.calls, states.late], axis=1)
         each, servers = np.arange(len(waiting))[:, None], np.pad(states.voters, ((0, 0), (1, 0)))
@@ -323,7 +328,7 @@ class Levels:
         return site // sites.shape[1], site % sites.shape[1], changes, steps
 
     def _ends(self, states: States, changes: Ints) -> Ints:
-        """Return the reactions of the clients of calls that have ended; 0: none has."""
+        """Return the reactions of clients whose calls have ended; 0 for states without such a call."""
         heard, ends = self._flags(changes).heard, np.zeros_like(changes)
         there = np.flatnonzero((heard > 0) & (states.promises[:, 0] >= 0))
         clients = self._traits.rows[heard[there] >> 1, 0]
@@ -334,7 +339,7 @@ class Levels:
         return Flags(*self._rows.rows[changes, 3 * self._servers :].T)
 
     def _carried_out(self, before: States, columns: Ints, changes: Ints) -> States:
-        """Apply a change to each state; a violated rule is a promise below 0. columns: of calls that are removed."""
+        """Apply a change to each state.  A promise below 0 stands for a violated rule. columns: calls to remove."""
         voters, adds = np.split(self._rows.rows[changes, : 3 * self._servers], [self._servers], axis=1)
         flags = self._flags(changes)
         promises, some = before.promises.copy(), np.flatnonzero(changes)
@@ -355,7 +360,7 @@ class Levels:
         return States(np.where(voters > 0, voters, before.voters), calls, late, promises, rest)
 
     def _unplugged(self, calls: Ints, voters: Ints) -> tuple[Ints, Ints]:
-        """End the connections of a voter in each row.  Its requests arrive late, its answers never."""
+        """End the connections of one voter in each row.  Its requests arrive late, its answers never arrive."""
         client, server, answered = np.moveaxis(self._traits.rows[calls], -1, 0)
         asked = client == voters
         unsent = ~asked & (server == voters) & (answered > 0)
@@ -365,7 +370,7 @@ class Levels:
         return kept, late
 
     def _without_a_leader(self, states: States) -> dict[int, str]:
-        """Return row of each state from which no leader can be elected -> the rule."""
+        """Return {row of a state from which no leader can be elected: violated rule}."""
         assert self._check is not None
         numbers, found = self.portable(states), dict[int, str]()
         for at, (voters, calls) in enumerate(zip(numbers.voters.tolist(), numbers.calls.tolist(), strict=True)):
@@ -375,7 +380,7 @@ class Levels:
                 found[at] = str(rule)
         return found
 
-    # The invariants, each computed once
+    # The rules, each computed once per combination
 
     def _steps_of_call(self, call: int, client: int, server: int, condition: int) -> int:
         number = self._number(call)
@@ -442,9 +447,13 @@ class Levels:
 class Flags(NamedTuple):
     """Columns of a change, after its voters and the calls that it adds.
 
-    takes: 1 if it removes its own call. adds_late: a call. uses: the budgets it uses; 0: none. past: 1 if beyond the
-    last epoch. disconnects: a voter. counts_logs: 1 if a leader's mark is counted.
-    heard: twice the call whose end its client learns, plus 1 if it is lost; 0: none.
+    takes: 1 if the change removes its own call
+    adds_late: a call that becomes late; 0: none
+    uses: the budgets that the change uses; 0: none
+    past: 1 if an epoch beyond the last one is entered
+    disconnects: a voter whose connections end; 0: none
+    counts_logs: 1 if a leader advances its mark, so logs are compared
+    heard: twice the number of the call that ends for its client, plus 1 if the call is lost; 0: none
     """
 
     takes: Ints
@@ -457,7 +466,7 @@ class Flags(NamedTuple):
 
 
 def _packed(rows: Ints) -> Ints:
-    """Return the rows without zeros between numbers."""
+    """Return the rows with all zeros moved to the end."""
     order = np.argsort(rows == 0, axis=1, kind="stable")
     width = int(np.count_nonzero(rows, axis=1).max(initial=0))
     return np.take_along_axis(rows, order, axis=1)[:, :width]

@@ -3,13 +3,13 @@
 A state consists of numbers.  Each identifies a part: a voter, a message in flight, the promises so far, the remaining
 budgets.  A part is immutable, and its number is a hash of its content, so it has the same number in every process.
 
-Two states that differ only by the names of the voters have the same future.  The key of a state is the minimum of one
-sum for each way to name them (symmetry reduction: Ip and Dill, 1996).  Each part adds a hash of 64 bits to each sum, so
-the order of parts does not matter (`Levels.keys`).
+Two states that differ only by the names of the voters have the same future (symmetry reduction: Ip and Dill, 1996).
+So a state has one sum for each way to name the voters, and the key of the state is the minimum of these sums.  Each
+part adds a hash of 64 bits to each sum, so the order of parts does not matter (`Levels.keys`).
 
-Among a million states the probability that two share a key is 3 in 10^8, and one of them would be skipped.
+Among a million states, two share a key with a probability of 3 in 10^8; then one of the two would be skipped.
 
-*Rules.*  They must hold after every event of a voter; each event also adds permanent promises.
+*Rules.*  Rules must hold after every event of a voter.  Each event may also add promises, which stay in force.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from system_under_test.kraft.raft.voters import KRaftVersion, VoterSet, majority
 
 
 class Naming(dict[int | None, int | None]):
-    """Other names of the voters. logs: batches -> the same under these names; there are few distinct logs."""
+    """Other names of the voters. logs: batches -> these batches under the other names; there are few distinct logs."""
 
     def __init__(self, names: Mapping[int | None, int | None]) -> None:
         super().__init__(names)
@@ -62,7 +62,7 @@ def namings(voters: int) -> list[Naming]:
 
 
 class CallUnderWay(NamedTuple):
-    """A request in flight, or its answer. late: its sender has given up."""
+    """A request in flight, or its answer. late: True if the sender has given up."""
 
     lane: Lane
     request: RaftRequest
@@ -72,9 +72,13 @@ class CallUnderWay(NamedTuple):
 
 
 class Promises(NamedTuple):
-    """All promises so far, in ascending order. committed: the batches of the largest mark.
+    """All promises so far, in ascending order.
 
-    leaders: (epoch, leader).  votes: (voter, epoch, for whom).  reads: (token, the mark that the answer owes)."""
+    leaders: (epoch, leader)
+    votes: (voter, epoch, candidate)
+    committed: the batches below the largest mark
+    reads: (token, minimum mark from which the read must be answered)
+    """
 
     leaders: tuple[tuple[int, int], ...] = ()
     votes: tuple[tuple[int, int, int], ...] = ()
@@ -83,7 +87,7 @@ class Promises(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """left: remaining number of each kind of step with a budget. cut: the isolated voter; 0: none."""
+    """Remaining budgets. left: number of steps of each kind. cut: the isolated voter; 0: none."""
 
     left: tuple[int, ...]
     cut: int = 0
@@ -98,19 +102,19 @@ class Parts:
     def __init__(self, names: Sequence[Naming]) -> None:
         self.values: dict[int, Part] = {}
         self.sums: dict[int, tuple[int, ...]] = {}
-        """Number of a part -> its hash for each way to name the voters; the first hash is the number itself."""
+        """Number of a part -> its hashes, one for each way to name the voters; the first hash is the number itself."""
         self.fresh: list[int] = []
-        """Numbers of the parts added since it was last emptied."""
+        """Numbers of the parts that were added since `taken_out` was last called."""
         self._names = names
         self._numbers: dict[Part, int] = {}
-        # Read in every step: returns the value with this number; the caller knows its type.
+        # Called in every step: returns the part with this number.  The caller knows the type of the part.
         self.node: Callable[[int], ExploredVoter] = self.values.__getitem__  # type: ignore[assignment]
         self.call: Callable[[int], CallUnderWay] = self.values.__getitem__  # type: ignore[assignment]
         self.promises: Callable[[int], Promises] = self.values.__getitem__  # type: ignore[assignment]
         self.rest: Callable[[int], Rest] = self.values.__getitem__  # type: ignore[assignment]
 
     def number(self, part: Part) -> int:
-        """Return the number of a part."""
+        """Return the number of a part; store the part if it is new."""
         if not isinstance(part, ExploredVoter) and (known := self._numbers.get(part)) is not None:
             return known
         number = _hash(_named(part, self._names[0]))
@@ -126,7 +130,7 @@ class Parts:
             self._numbers[part] = number
 
     def taken_out(self) -> list[tuple[int, Part, tuple[int, ...]]]:
-        """Return the parts added since the last call, for another process."""
+        """Return the parts added since the last call, to send them to another process."""
         found = [(number, self.values[number], self.sums[number]) for number in self.fresh]
         self.fresh = []
         return found
@@ -138,7 +142,7 @@ class Parts:
 
 
 def _hash(named: tuple[Any, ...]) -> int:
-    """Hash with version 2 of the format, which writes equal values as equal bytes, regardless of references to them."""
+    """Hash with version 2 of the format, which writes equal values as equal bytes even if references differ."""
     return int.from_bytes(blake2b(marshal.dumps(named, 2), digest_size=8).digest(), "little")
 
 
@@ -260,7 +264,7 @@ _MESSAGES: Mapping[type, Callable[[Any, Naming], tuple[Any, ...]]] = {
 
 
 class Broken(Exception):
-    """A rule is violated; the message says which, and how."""
+    """A violated rule; the message names the rule and the violation."""
 
 
 def promised_after(act: Act, id: int, promises: Promises, logs: Sequence[tuple[Batch, ...]]) -> Promises:

@@ -3,22 +3,22 @@
 A step is one of
 
     rpc       a request arrives, is handled and answered, and the answer arrives
-    request   only the first half of it; `reply` is the second   (splits)
+    request   only the first half of an rpc; `reply` is the second half   (splits)
     lose      the sender gives up; the request may still arrive   (losses)
     late      a request arrives whose sender has given up
-    timeout   a voter waits no longer: for a leader, an election, or a majority   (timeouts, resigns)
+    timeout   a voter stops waiting for a leader, for an election, or for a majority   (timeouts, resigns)
     crash     a voter loses power; `boot` starts it again   (crashes)
     inside    a voter loses power inside of another step, between two effects of its core   (insides)
-    cut       nothing from or to one voter arrives; `heal` ends it   (cuts)
-    drop      a request on a link that is cut will never arrive, and its sender gives up
-    write, read   a client asks a voter that believes to lead   (writes, reads)
+    cut       one voter is isolated: no message from or to it arrives; `heal` ends the cut   (cuts)
+    drop      a request on a cut link is lost, and its sender gives up
+    write, read   a client sends a request to a voter that believes to be the leader   (writes, reads)
     add, remove   an operator asks such a voter to change the voters   (changes)
-    update        it asks for other endpoints of a voter   (updates)
-    look      a server that does not vote waits no longer for a leader, and asks a voter who leads   (looks)
+    update        an operator asks such a voter to change the endpoints of a voter   (updates)
+    look      a server that does not vote stops waiting for a leader, and asks voters for the leader   (looks)
 
-The number of steps with a budget is limited, and no epoch beyond the last is entered.  Time is abstracted: every timer
-may fire at any time, which is more than clocks of any rate would allow.  A flush that a step begins ends with the step,
-unless a power loss occurs inside the step.
+The words in parentheses are budgets, which limit the number of steps; no epoch beyond the last one is entered.  Time is
+abstracted: every timer may fire at any time, which is more than clocks of any rate would allow.  A flush that a step
+begins ends with the step, unless a power loss occurs inside the step.
 """
 
 from __future__ import annotations
@@ -45,20 +45,24 @@ from system_under_test.kraft.raft.states import Follower, Leader, Prospective, R
 
 Place = Lane | int
 Step = tuple[str, Place] | tuple[str, Place, str, int]
-"""(kind, lane, voter or number of a late call); of `inside`: (inside, index, kind of the interrupted step, index of the
-power loss).
+"""(kind, lane, voter or number of a late call); for `inside`: (inside, place, kind of the interrupted step, index of
+the power loss).
 """
 
 CHANGES = {"add": "changes", "remove": "changes", "update": "updates"}
-"""Steps that change the voters in the log -> their budget."""
+"""Steps that change the voters in the log -> budget of the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Maximum numbers of steps of each kind; epochs: the last epoch that may be entered.
+    """Maximum number of steps of each kind.
 
-    changes: of voters, one by one.  updates: of a voter's endpoints.  With neither, voters are static, and states that
-    differ by names count as one."""
+    epochs: the last epoch that may be entered
+    changes: additions and removals of voters, one voter at a time
+    updates: changes of a voter's endpoints
+
+    Without changes and updates, voters are static, and states that differ only by names of voters count as one.
+    """
 
     epochs: int = 2
     timeouts: int = 3
@@ -76,7 +80,7 @@ class Budgets:
 
     @property
     def dynamic(self) -> bool:
-        """Return whether the log records the voters."""
+        """Return True if the log records the voters."""
         return self.changes > 0 or self.updates > 0
 
     def words(self) -> str:
@@ -89,7 +93,7 @@ LEFT = tuple(each.name for each in fields(Budgets) if each.name != "epochs")
 
 
 class ExploredState(NamedTuple):
-    """A state: numbers of parts.  If only some of them are read, the others are 0."""
+    """A state: numbers of parts.  Numbers that the caller knows to be unused may be 0."""
 
     voters: tuple[int, ...]
     calls: tuple[int, ...]
@@ -101,7 +105,8 @@ class ExploredState(NamedTuple):
 class Outcomes(NamedTuple):
     """An `EventOutcome`, with numbers in place of voters and calls.
 
-    past: beyond the last epoch. deaths: (events, number of the voter that is down).
+    past: True if an epoch beyond the last one is entered
+    deaths: (events, number of the voter after the power loss)
     """
 
     voter: int
@@ -114,8 +119,9 @@ class Outcomes(NamedTuple):
 class ClusterSteps:
     """The steps of one cluster with one set of budgets.
 
-    spares: additional servers that follow the log, and may become voters. symmetric: if voters are static; one that
-    looks for a leader asks the others in the order of their names.
+    spares: number of additional servers that follow the log and may become voters
+    symmetric: True if voters are interchangeable; ignored if voters change, because then a server that looks for a
+        leader asks the others in the order of their names
     """
 
     def __init__(
@@ -139,13 +145,13 @@ class ClusterSteps:
             for id in self.ids
         }
         self._messages: dict[tuple[str, int, int], Change] = {}
-        """(kind, number of the call, number of the server) -> changes by this step of a message."""
+        """(kind, number of the call, number of the server) -> changes made by this step of a message."""
         self._heard: dict[tuple[int, bool, int], Change] = {}
-        """(number of the call, whether it is lost, number of the client) -> changes by the end of the call."""
+        """(number of the call, True if it is lost, number of the client) -> changes made by the end of the call."""
         self._budgets_left: dict[int, dict[str, int]] = {}
 
     def first(self) -> ExploredState:
-        """Return the state in which all voters have started, with empty disks."""
+        """Return the state in which all voters have started with empty disks."""
         nodes = [self.parts.number(ExploredVoter(id, ShortLog(), QuorumState(), None)) for id in self.ids]
         left = tuple(getattr(self.budgets, name) for name in LEFT)
         numbers = (self.parts.number(Promises()), self.parts.number(Rest(left)))
@@ -154,7 +160,7 @@ class ClusterSteps:
             state = self.at_once(state, ("boot", id))
         return state
 
-    # What may happen
+    # Possible steps
 
     def _left(self, rest: int) -> dict[str, int]:
         if rest not in self._budgets_left:
@@ -167,7 +173,7 @@ class ClusterSteps:
         return self.parts.rest(rest).cut, *(left[each] > 0 for each in ("losses", "splits", "insides"))
 
     def steps_of_call(self, world: ExploredState, number: int) -> list[Step]:
-        """Return the steps of a call.  Of a state, it reads the client, the server and the condition."""
+        """Return the steps of a call.  Only its client, its server and the condition of the state are read."""
         budget, cut = self._left(world.rest), self.parts.rest(world.rest).cut
         call = self.parts.call(number)
         lane, found = call.lane, list[Step]()
@@ -183,7 +189,7 @@ class ClusterSteps:
         return [*found, ("request", lane)] if budget["splits"] else found
 
     def steps_of_voter(self, world: ExploredState, id: int) -> list[Step]:
-        """Return the steps of a voter.  Of a state, it reads this voter and the remaining budgets."""
+        """Return the steps of a voter.  Only this voter and the remaining budgets of the state are read."""
         budget, number = self._left(world.rest), world.voters[id - 1]
         core, found = self.parts.node(number).core, list[Step]()
         if core is None:
@@ -198,7 +204,7 @@ class ClusterSteps:
         return found
 
     def _own_kinds(self, core: Core, budget: dict[str, int]) -> Iterator[str]:
-        """Return the kinds of steps that a voter takes alone, with a client, or by its timer."""
+        """Yield the kinds of steps of a voter that no message starts: its timers, and requests of clients."""
         state = core.state
         if isinstance(state, Leader):
             yield from (kind for kind in ("write", "read", "resign") if budget[f"{kind}s"])
@@ -216,7 +222,7 @@ class ClusterSteps:
         return [("cut", id) for id in self.ids] if self._left(rest)["cuts"] else []
 
     def _changes(self, world: ExploredState, leader: int, core: Core) -> list[Step]:
-        """Return the changes of voters that this leader makes.  A refused change has no effect."""
+        """Return the changes of voters that this leader accepts.  A rejected change has no effect."""
         budget, found = self._left(world.rest), list[Step]()
         for id in self.ids:
             place = (leader, id, "voter")
@@ -238,12 +244,13 @@ class ClusterSteps:
             found += [("inside", place, "answer", at) for at in range(len(answer.deaths))]
         return found
 
-    # What then happens
+    # Results of a step
 
     def at_once(self, world: ExploredState, step: Step) -> ExploredState:
-        """Return the state after a step that uses up no budget, enters no late call, and ends no connection.
+        """Return the state after a step that uses up no budget, adds no late call, and ends no connection.
 
-        Raises Broken."""
+        Raises Broken.
+        """
         change, parts = self.look(world, step), self.parts
         changes = [change]
         if change.heard is not None:
@@ -291,7 +298,7 @@ class ClusterSteps:
         return change
 
     def heard(self, number: int, lost: bool, client: int) -> Change:
-        """Return the reaction of a client to the end of its call. lost: it opens a new connection."""
+        """Return the reaction of a client to the end of its call. lost: the client opens a new connection."""
         if (known := self._heard.get((number, lost, client))) is None:
             known = self._heard[number, lost, client] = Change(self.parts)
             known.event(self.parts.node(client).id, self._answer(number, client, lost=lost))
@@ -317,8 +324,8 @@ class ClusterSteps:
         return change
 
     def _dying(self, world: ExploredState, kind: str, place: Place) -> Outcomes:
-        """Return the event of a step during which its voter may die: of the receiver of a request, or of the voter that
-        acts.
+        """Return the event of a step during which a voter may lose power: the receiver of a request, or the voter that
+        acts by itself.
         """
         if kind in CHANGES and isinstance(place, tuple):
             return self._change_voters(world, kind, place)
@@ -330,7 +337,7 @@ class ClusterSteps:
         return self._ask(number, world.voters[place[1] - 1])
 
     def _inside(self, change: Change, world: ExploredState, step: tuple[str, Place, str, int]) -> None:
-        """Keep a partly handled request in flight, because its sender may retry."""
+        """Add the changes of a power loss inside a step.  The request stays in flight, because its sender may retry."""
         _, place, kind, at = step
         change.use("insides")
         dying = self._dying(world, "rpc" if kind == "answer" else kind, place)
@@ -352,7 +359,7 @@ class ClusterSteps:
     def on_lane(self, world: ExploredState, lane: Lane) -> int:
         call = self.parts.call
         for number in world.calls:
-            if call(number)[0] == lane:  # compares the first field by index, which is cheaper than by name
+            if call(number)[0] == lane:  # access to the first field by index is cheaper than by name
                 return number
         raise KeyError(lane)
 
@@ -403,7 +410,7 @@ class ClusterSteps:
         return self.parts.number(self.parts.call(number)._replace(reply=reply))
 
     def _outcomes(self, number: int, event: VoterEvent, of: int) -> Outcomes:
-        """of: tells the event from others of its kind."""
+        """Return the outcome of an event on a voter. of: distinguishes the event from other events of its kind."""
         name = (number, event.kind, of)
         if name not in self.outcomes:
             node = self.parts.node(number)
@@ -423,7 +430,7 @@ class ClusterSteps:
         )
 
     def _acts(self, id: int, acts: Sequence[Act]) -> tuple[Act | int, ...]:
-        """Return the events; outgoing requests are numbers of calls, and answers are kept separately."""
+        """Return the acts of an event, with outgoing requests as numbers of calls; answers are stored separately."""
         return tuple(
             self.parts.number(CallUnderWay((id, act.peer, type(act.request).__name__), act.request, act.connection))
             if type(act) is Sent
@@ -437,12 +444,17 @@ class ClusterSteps:
 class Change:
     """Changes made by a step, in every state with the same relevant parts.
 
-    take, adds, adds_late: the number of a call that it removes, those that it adds, one that becomes late; 0: none.
-    heard: (number of a call, whether it is lost) whose client learns its end right afterwards.
-    events: (id of a voter, its number afterwards, events). past: beyond the last epoch. uses: the budgets it uses.
-    owes: the token of a read that must return all that is committed now. disconnects: a voter whose connections end:
-    its requests arrive late, its answers never. cuts: the voter that is isolated from now on; 0: none; None: unchanged.
-    place: its index among all changes.
+    take: number of the call that the step removes; 0: none
+    adds: numbers of the calls that the step adds
+    adds_late: number of a call that becomes late; 0: none
+    heard: (number of a call, True if it is lost); its client learns the end of this call right after the step
+    events: (id of a voter, number of the voter after the step, acts)
+    past: True if an epoch beyond the last one is entered
+    uses: budgets that the step uses
+    owes: token of a read that must return everything that is committed now; 0: none
+    disconnects: a voter whose connections end: its requests arrive late, its answers never arrive; 0: none
+    cuts: the voter that is isolated from now on; 0: none; None: unchanged
+    place: index of this change among all changes
     """
 
     parts: Parts
@@ -460,7 +472,7 @@ class Change:
 
     @property
     def counts_logs(self) -> bool:
-        """Return whether the later promises depend on the logs of other voters."""
+        """Return True if the promises after the step depend on the logs of other voters."""
         return any(type(act) is Marked and act.leads for _, _, acts in self.events for act in acts)
 
     def event(self, id: int, outcome: Outcomes) -> None:
@@ -473,9 +485,9 @@ class Change:
         self.uses = (*self.uses, LEFT.index(name))
 
     def promised_after(self, promised: int, logs: list[tuple[Batch, ...]]) -> int:
-        """Return the number of the later promises.
+        """Return the number of the promises after the step.
 
-        logs: of all voters before the step, if it reads them.  Raises Broken.
+        logs: logs of all voters before the step; needed only if `counts_logs`.  Raises Broken.
         """
         promises = self.parts.promises(promised)
         if self.owes:

@@ -1,7 +1,7 @@
 """One voter of the explored cluster, and the effect of one event on it.
 
-A voter in a given state and an event have one outcome.  The core computes it once; later the pair is looked up.  So a
-known voter is never changed: an event works on a copy.
+A voter in a given state and an event have one outcome.  The core computes the outcome once; later it is looked up.  So
+a known voter never changes: an event is applied to a copy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONNECTIONS = 100
 
 
 class BatchLog:
-    """A log of batches in memory; a `LogView`.  It is never deleted at its beginning, and has no snapshots."""
+    """A log of batches in memory; a `LogView`.  Its beginning is never deleted, and it has no snapshots."""
 
     __slots__ = ("batches",)
     start = messages.BEGINNING
@@ -74,7 +74,7 @@ class BatchLog:
 
 
 class ShortLog(BatchLog):
-    """durable: number of batches that a power loss leaves.  Copied before a change."""
+    """A log that is copied before a change. durable: number of batches that survive a power loss."""
 
     __slots__ = ("durable",)
     batches: tuple[messages.Batch, ...]
@@ -90,7 +90,7 @@ class ShortLog(BatchLog):
 
 
 class VotersInBatches:
-    """`VoterRecords` of such a log. first: the voters in force while the log names none."""
+    """`VoterRecords` of a log of batches. first: the voters in force while the log contains no voters."""
 
     def __init__(self, log: BatchLog, first: VoterSet) -> None:
         self.log = log
@@ -108,9 +108,11 @@ class VotersInBatches:
 
 
 class ExploredVoter:
-    """core: None while it is down. mark: the largest mark that it has published in this incarnation.
+    """A voter in one state.
 
-    connections: number of its reconnections, as a client of the others.
+    core: None while the voter is down
+    mark: largest high watermark that the voter has published in this incarnation
+    connections: number of times that the voter, as a client, has reconnected to other voters
     """
 
     __slots__ = ("connections", "core", "file", "id", "log", "mark")
@@ -126,7 +128,7 @@ class ExploredVoter:
         self.connections = connections
 
     def copy(self) -> ExploredVoter:
-        """Copy what an event may change, and share the rest."""
+        """Copy everything that an event may change; share all other objects."""
         log = ShortLog(self.log.batches, self.log.durable)
         core = None
         if self.core is not None:
@@ -140,7 +142,7 @@ class ExploredVoter:
         return self.connections * CONNECTIONS + self.id * 10 + server
 
 
-# What an event makes of a voter
+# Effects of an event on a voter
 
 
 class Sent(NamedTuple):
@@ -164,8 +166,10 @@ class Leads(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A high watermark, with the batches before it. leads: True if a leader computed it. voters: those that its log
-    names last; empty: those of the configuration.
+    """A high watermark, with the batches below it.
+
+    leads: True if a leader computed it
+    voters: the latest voters in the log; empty if the log contains none, so the configured voters are in force
     """
 
     prefix: tuple[messages.Batch, ...]
@@ -181,31 +185,31 @@ class Cut(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A read was answered from the state below a mark; None: it was refused, or will never be answered."""
+    """The end of a read. mark: it was answered from the state below this mark; None if rejected or never answered."""
 
     token: int
     mark: int | None
 
 
 class Wrong(NamedTuple):
-    """A voter alone violates a rule."""
+    """A rule that one voter violates by itself."""
 
     rule: str
 
 
 Act = Sent | Replied | Voted | Leads | Marked | Cut | Read | Wrong
-"""Effects of an event that others and the rules see."""
+"""Effects of an event that are visible to other voters or to the rules."""
 
 
 class DeathInEvent(NamedTuple):
-    """A power loss during an event: the effects before it, and the voter that is down now."""
+    """A power loss during an event. acts: effects before it; down: the voter after it."""
 
     acts: tuple[Act, ...]
     down: ExploredVoter
 
 
 class EventOutcome(NamedTuple):
-    """deaths: one for each pair of effects between which a power loss makes a difference."""
+    """Outcome of an event. deaths: one for each pair of effects between which a power loss makes a difference."""
 
     node: ExploredVoter
     acts: tuple[Act, ...]
@@ -213,7 +217,7 @@ class EventOutcome(NamedTuple):
 
 
 class _Middle(Random):
-    """Random source without randomness: equal in every order."""
+    """Random source without randomness, so every order gives the same values."""
 
     def random(self) -> float:
         return 0.0
@@ -226,11 +230,15 @@ CHANCE = _Middle()
 
 
 class VoterEvent(NamedTuple):
-    """kind: boot, crash, timeout, look, resign, write, read, add, remove, update, ask, answer, or lost.
+    """An event of a voter.
 
-    token: of a client's write or read, or of a change of voters. peer: the voter that is added, removed or updated.
-    connection, request: of an ask. peer, request, response: of an answer; without a response none will come, and after
-    `lost` the voter opens a new connection.
+    kind: boot, crash, timeout, look, resign, write, read, add, remove, update, ask, answer, or lost
+    token: of a client's write or read, or of a change of voters
+    peer: of add, remove and update: the voter that is changed
+    connection, request: of an ask
+    peer, request, response: of an answer; without a response no answer will come, and after `lost` the voter opens a
+        new
+        connection
     """
 
     kind: str
@@ -244,9 +252,11 @@ class VoterEvent(NamedTuple):
 def happen(
     before: ExploredVoter, event: VoterEvent, identity: messages.Identity, *, insides: bool = True
 ) -> EventOutcome:
-    """Return the effect of an event on a voter, which itself stays unchanged.
+    """Return the outcome of an event on a voter; `before` itself does not change.
 
-    insides: also return the effects of a power loss during the event.  An exception of the core is a violation.
+    insides: True to include the outcomes of a power loss during the event
+
+    An exception of the core is a violation.
     """
     node = before.copy()
     held = _waiting_reads(before)
@@ -317,7 +327,7 @@ def _change(kind: str, token: int, key: messages.ReplicaKey) -> VoterChange:
 
 
 def _wait_no_longer(core: Core) -> list[fx.CoreEffect]:
-    """Its timer rings."""
+    """Let the voter's timer fire."""
     state = core.state
     if isinstance(state, Leader):
         state.quorum_deadline, state.heard = 0.0, set()
@@ -329,7 +339,7 @@ def _wait_no_longer(core: Core) -> list[fx.CoreEffect]:
 
 
 class _Carried:
-    """Effects carried out on one voter, one after another."""
+    """Applies effects to one voter, one after another."""
 
     def __init__(
         self, node: ExploredVoter, bugs: frozenset[str], reads: Sequence[int], *, leads: bool, dies: bool
@@ -357,7 +367,8 @@ class _Carried:
             self._run_of_sends = []
             self._dies(self.acts, last)
             return
-        # The requests of one call leave in the order of the voters' names alone, so all orders must be explored.
+        # The core sends requests in the order of the voters' names.  Any other order is possible, so a power loss may
+        # come after any subset of the requests before this one.
         sent, first = self.acts[-1], len(self.acts) - 1 - len(self._run_of_sends)
         run = self._run_of_sends
         for others in chain.from_iterable(combinations(run, size) for size in range(len(run) + 1)):
@@ -365,7 +376,7 @@ class _Carried:
         run.append(sent)
 
     def end_flush(self) -> list[fx.CoreEffect]:
-        """End the flush in progress; return the core's reaction."""
+        """End the flush in progress; return the core's effects."""
         node = self._node
         assert node.core is not None
         if must_fsync(self._bugs):
@@ -422,7 +433,7 @@ class _Carried:
                 raise NotImplementedError(f"no exploration knows the effect {effect}")
 
     def _names_voters(self, batch: messages.Batch) -> None:
-        """A leader changes the voters one at a time, by one, and not before its epoch has committed."""
+        """Verify that a leader changes one voter at a time, and not before an entry of its epoch is committed."""
         node, named = self._node, batch.body
         office = None if node.core is None else node.core.state
         before = latest_voters(node.log)
@@ -437,7 +448,7 @@ class _Carried:
             self.acts.append(Wrong(f"{FAR_SETS}: {where}"))
 
     def compare_voters(self, before: ExploredVoter, *, of_boot: bool) -> None:
-        """Put the voters that the log names last in force at once, even if another set was truncated."""
+        """Verify that the latest voters in the log are in force at once, even after other voters were truncated."""
         node = self._node
         then, now = latest_voters(before.log), latest_voters(node.log)
         assert node.core is not None
@@ -461,15 +472,15 @@ class _Carried:
 
 
 def latest_voters(log: ShortLog) -> tuple[int, VoterSet] | None:
-    """Return the voters that a log names last, with the offset of their record; None: those of the configuration are in
-    force.
+    """Return (offset, voters) of the latest record of voters in a log; None if the log contains none, so the configured
+    voters are in force.
     """
     named = ((batch.base_offset, batch.body) for batch in reversed(log.batches))
     return next(((offset, body) for offset, body in named if isinstance(body, VoterSet)), None)
 
 
 def stop_time(core: Core) -> None:
-    """Stop the clock: future timers stay, and nothing waits."""
+    """Make the state independent of time: no timer that lies in the future ever fires by itself."""
     voter = core
     voter.retry_at.clear()
     voter.epochs_by_request = EpochAllowance(0.0)
