@@ -1,15 +1,16 @@
 """Judges every key as a register.  A history is linearizable iff that of each object is (Herlihy & Wing 1990).
 
-There is one part per bucket (`sealing/key_buckets.py`).  The kernel for unique values
+A bucket of keys (`sealing/key_buckets.py`) is one part.  The kernel for unique values
 (`kernels/register_unique_values.py`) judges all keys of a bucket in one call.  Keys in which values repeat go to the
-search (`kernels/register_antichain.py`), which may need many more steps.  There each key first gets the same share of
-the budget.  Keys that used up their share then get the steps that are left, one key after another.  For each wrong key,
-`smallest_window.py` makes the smallest window that shows why, and the independent search judges it again.
+search (`kernels/register_antichain.py`), which may need many more steps.  The search first gives each key the same
+share of the budget.  Keys that used up their share then get the unused steps, one key after another.
+`smallest_window.py` reduces each wrong key to the smallest window that shows the violation, and the independent search
+judges the window again.
 
 If a key needs more steps or bytes than its budget, only this key is unknown.  If a bucket does not fit into memory, its
 keys are judged a few at a time.
 
-A failed cas did not happen.  With the parameter `failed_cas` = "observed", which runs have, a cas that failed as a
+A failed cas did not happen.  If the parameter `failed_cas` is "observed", as it is for runs, a cas that failed as a
 mismatch is also an observation: the register did not hold the expected value.
 """
 
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 
 
 def split(files: StoredRun) -> Sequence[Part]:
-    """Return one part per bucket, the one with most to do first.  Raises MalformedHistory if the run was never
-    sealed.
+    """Return one part per bucket, the bucket with the most events first.
+
+    Raises MalformedHistory if the run was never sealed.
     """
     if not files.buckets.is_dir():
         raise MalformedHistory(f"{files.root}: the history is not sealed, there is no folder {files.buckets.name}")
@@ -51,7 +53,7 @@ def judge(part: Part, budget: Budget) -> BucketFinding:
 
 
 def judge_bucket(bucket: Bucket, budget: Budget) -> BucketFinding:
-    """Judge the keys of a bucket, as many at a time as the budget has room for."""
+    """Judge the keys of a bucket, as many at a time as fit into the memory budget."""
     judged = _JudgedBucket(bucket, budget)
     in_all = int(bucket.operations.sum())
     for first, end, needed_bytes in pieces(bucket, budget.size_bytes):
@@ -65,16 +67,19 @@ def judge_bucket(bucket: Bucket, budget: Budget) -> BucketFinding:
 
 
 class _JudgedBucket(JudgedKeys):
-    """The keys of a bucket that were judged so far."""
+    """The keys of a bucket that have been judged so far."""
 
     def __init__(self, bucket: Bucket, budget: Budget) -> None:
         super().__init__(bucket.keys, budget)
         self.bucket = bucket
         self.too_large: list[tuple[str, str]] = []
-        self.strange: dict[str, list[str]] | None = None  # key -> functions that no register has; read on first use
+        self.strange: dict[str, list[str]] | None = None  # key -> functions that no register has; loaded lazily
 
     def judge_piece(self, first: int, end: int, search: Budget) -> None:
-        """Judge keys number `first` to `end` - 1.  search: the budget of the search for all of them together."""
+        """Judge keys number `first` to `end` - 1.
+
+        search: budget that the searches for all of these keys share
+        """
         self.judge_operations(first, read_operations(self.bucket, first, end), search)
 
     def leave_out(self, k: int, needed_bytes: int) -> None:
@@ -83,7 +88,10 @@ class _JudgedBucket(JudgedKeys):
         self.too_large.append((name, sentence))
 
     def why_unknown(self, k: int, code: int, searched: bool) -> str:
-        """Return one sentence: why a key could not be judged. code: of the kernel, or of the search."""
+        """Return a sentence that says why a key could not be judged.
+
+        code: result code of the search if `searched`, else of the kernel for unique values
+        """
         key = self.bucket.keys[k]
         if searched:
             return _ran_out(key, code, self.budget)
@@ -117,9 +125,9 @@ class _JudgedBucket(JudgedKeys):
 
 
 def _explain(bucket: Bucket, k: int, certain_at: int | None) -> tuple[int, Witness]:
-    """Return the witness of key number k, and the index of the answer that no order explains.
+    """Return the index of the answer that no order explains, and the witness of key number k.
 
-    certain_at: the position at which the search was certain; None if the linear kernel found the violation.
+    certain_at: position at which the search had proved the violation; None if the linear kernel found it
     """
     operations, alone = read_key(bucket, k), bucket.alone(k)
     key = register.key_of(operations, 0)

@@ -1,21 +1,22 @@
-"""The witness of a register's key in which values repeat: the story of `explain_unique_values.py`, with weaker claims.
+"""Builds the witness of a key in which values repeat.  Its claims are weaker than those of `explain_unique_values.py`.
 
 If clients write 3 again and again, a witness can rarely claim "nothing wrote 3 again".  So an answer is a *stale read*
 here only if every operation that may have produced its value had certainly been overwritten before the read began.
 Every other violation is a value from nowhere or an *order cycle*, and the witness lists the possible values.
 
 Even a stale value does not prove that the read was the wrong answer.  If one node acknowledged a newer value and
-another node answered the read, one of the two was wrong.  Either the node that answered the read is behind, or the
-acknowledged write never took effect.  The history decides this in two cases:
+another node answered the read, one of the two was wrong.  Either the node that answered the read has stale data, or the
+acknowledged write never took effect.  The history decides between these cases if it shows one of the following:
 
-    stale read           another node showed the newer value too, so the write took effect
-    lost write           nothing showed the newer value, and the node that answered the read acknowledged the next write
+    stale read           another node returned the newer value too, so the write took effect
+    lost write           no answer showed the newer value, and the node that answered the read also acknowledged the
+                         next write
 
-Otherwise the kind is *read against acknowledgement*, which blames neither node.
+Otherwise the kind is *read against acknowledgement*, which says that either node may be wrong.
 
-An order cycle may rest on an earlier read: if that read is left out, all answers have an order.  Then the summary names
-both answers, and blames neither.  If both reads got one value, and a write of another value was acknowledged between
-them, the summary begins with that write: the later read does not see it.
+An order cycle may depend on an earlier read: without that read, all answers have an order.  Then the summary names
+both answers, and says that either may be wrong.  If both reads got the same value, and a write of another value was
+acknowledged between them, the summary begins with that write: the later read does not see the write.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ AGAINST_ACKNOWLEDGEMENT = "read against acknowledgement"
 def story_of(bucket: Bucket, operations: Operations, key: Key, impossible_at: int) -> RepeatedValueStory:
     """Return the story of the only key of a bucket.
 
-    impossible_at: position at which the kernel was certain that no order exists.
+    impossible_at: position at which the kernel had proved that no order exists
     Raises Disagreement if the independent search finds an order."""
     positions = int(operations.positions[0])
     window = smallest_window(key, positions, impossible_at)
@@ -75,8 +76,8 @@ class RepeatedValueStory(ValueStory):
         return np.asarray((self.key.kind == WRITE) | (self.key.kind == CAS))
 
     def _acknowledged_last(self) -> int | None:
-        """Return the operation that was acknowledged last before the culprit's invoke, of those that produced another
-        value than the culprit saw; None if there is none.
+        """Return the operation that was acknowledged last before the culprit's invoke, among those that produced a
+        different value than the culprit saw.  Returns None if there is none.
         """
         key, culprit = self.key, self.window.culprit
         before = np.flatnonzero(
@@ -85,13 +86,13 @@ class RepeatedValueStory(ValueStory):
         return int(before[np.argmax(key.ret[before])]) if len(before) else None
 
     def _answered_elsewhere(self, newest: int) -> bool:
-        """Return whether one node acknowledged this operation, and a different node answered the read."""
+        """Return True if one node acknowledged this operation and a different node answered the read."""
         acknowledged, read = self.answer(newest)["node"], self.answer(self.window.culprit)["node"]
         return bool(acknowledged and read and acknowledged != read)
 
     def _took_effect(self, newest: int) -> bool:
-        """Return whether a read at one node returned the value of this operation, which another node had acknowledged,
-        and no other operation explains that answer."""
+        """Return True if a node other than the one that acknowledged this operation returned its value to a read, and
+        no other operation explains that answer."""
         key, made = self.key, value_left(self.key)
         value, node = made[newest], self.answer(newest)["node"]
         seen = ((key.kind == READ) | (key.kind == CAS)) & (key.a == value)
@@ -110,7 +111,7 @@ class RepeatedValueStory(ValueStory):
         return {"suspects": [self.accused(self.lost()), self.accused(self.window.culprit)]}
 
     def _read_and_acknowledgement(self) -> str:
-        """Return the beginning of a sentence: the two answers that contradict each other, in order of time."""
+        """Return the beginning of a sentence that names the two contradicting answers, in order of time."""
         culprit = self.window.culprit
         start = self.acknowledged_before_a_read(self.lost(), "and")
         return f"{start} got {value_of(self.key.a[culprit])} from {who(self.answer(culprit))}"
@@ -128,15 +129,16 @@ class RepeatedValueStory(ValueStory):
         return summary
 
     def _only_newest_is_right(self) -> bool:
-        """Return whether the culprit is a read that had to show the value of the write that was acknowledged last
-        before."""
+        """Return True if the culprit is a read and the only right answer was the value of the write that was
+        acknowledged last before it."""
         newest = self._acknowledged_last()
         reads = self.key.kind[self.window.culprit] == READ
         return bool(reads) and newest is not None and tuple(self.window.right) == (self.made(newest),)
 
     def _written_between(self) -> int | None:
-        """Return the operation of the window that was acknowledged last between two reads of one and the same other
-        value; None if there is none, or if the rival and the culprit are no such reads.
+        """Return the operation of the window that was acknowledged last between two reads of the same other value.
+
+        Returns None if there is no such operation, or if the rival and the culprit are not two such reads.
         """
         key, culprit, rival = self.key, self.window.culprit, self.window.rival
         assert rival is not None
@@ -146,7 +148,7 @@ class RepeatedValueStory(ValueStory):
         return max(between, key=lambda op: int(key.ret[op]), default=None)
 
     def wrong_one(self) -> str | None:
-        """None: a later answer with the same value may show another write of it."""
+        """Return None: later answers confirm neither read, because another write may have produced their value."""
         return None
 
     def _both_in_words(self) -> str:
@@ -173,11 +175,11 @@ class RepeatedValueStory(ValueStory):
         )
 
     def _with_its_write(self, value: int | None) -> str:
-        """Return the value alone: several writes may have produced it."""
+        """Return the value alone, without its write, because several writes may have produced it."""
         return value_of(NIL if value is None else value)
 
     def find_overwriters(self) -> list[int]:
-        """Return the operations of the window that produced another value than the culprit saw, in order of call."""
+        """Return the operations of the window that left a different value than the culprit saw, in order of call."""
         culprit = self.window.culprit
         makers = [op for op in self.window.operations if self.key.kind[op] in (WRITE, CAS) and op != culprit]
         return [op for op in makers if self.operations_value(op) != self.key.a[culprit]]
@@ -200,7 +202,7 @@ class RepeatedValueStory(ValueStory):
         return f"Before this window {self.name} can only have held {listed}"
 
     def no_order(self, culprit: str, value: str) -> list[str]:
-        """Return why no order explains the answer, if no chain of values shows it."""
+        """Return the reasons why no order explains the answer, for windows in which values repeat."""
         op = self.window.culprit
         if self.key.kind[op] == MISMATCH:
             return [f"In every order of the other operations {self.name} holds {value} while {culprit} is under way"]

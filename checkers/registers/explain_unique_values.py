@@ -1,17 +1,18 @@
-"""Turns the window of a wrong key into a witness that a reader can check: its kind, its summary, and the reasons.
+"""Turns the window of a wrong key into a witness that a reader can verify: its kind, its summary, and the reasons.
 
 A witness of each kind makes one claim:
 
     value from nowhere   no write that may have happened could have produced the value of the answer
     lost write           a read returned an older value although a newer one was acknowledged.  No answer ever showed
-                         the newer value, and the older one stayed: the node that acknowledged the newer value returned
-                         the older one again, or the last read of the history did, or the node that answered the read
-                         acknowledged the next write.  So the acknowledgement was wrong, and not the read
+                         the newer value, and one of these shows that the older value stayed: the node that acknowledged
+                         the newer value returned the older one again, or the last read of the history did, or the node
+                         that answered the read acknowledged the next write.  So the acknowledgement was wrong, and not
+                         the read
     stale read           a read returned a value that had certainly been overwritten before the read began
     order cycle          no order explains the answers, for any other reason (e.g. two cas replaced the same value)
 
-Two answers may contradict each other: without either of them all answers have an order.  Then the summary names both.
-One of them is called wrong only if later answers of other nodes confirm the other one, and them alone.
+Two answers may contradict each other: if either of them is left out, all answers have an order.  Then the summary names
+both.  It calls one of them wrong only if later answers of other nodes confirm the other answer and not this one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ UNEXPLAINED = ", which no order of the operations around it explains"
 def story_of(bucket: Bucket, operations: Operations, key: Key) -> ValueStory:
     """Return the story of the only key of a bucket.
 
-    operations: with values and rows.  Raises Disagreement if the independent search finds an order."""
+    operations: the key's operations, with values and rows
+    Raises Disagreement if the independent search finds an order."""
     return ValueStory(bucket, operations, key, smallest_window(key, int(operations.positions[0])))
 
 
@@ -70,7 +72,7 @@ class ValueStory:
     """The rows of a window, and the sentences about them."""
 
     kind_so_far = "stale read"
-    """The kind of a lost write as long as the run goes on: a later answer may still show the value."""
+    """Kind reported instead of a lost write while the run goes on, because a later answer may still show the value."""
 
     def __init__(self, bucket: Bucket, operations: Operations, key: Key, window: Window) -> None:
         self.bucket, self.operations, self.key, self.window = bucket, operations, key, window
@@ -86,7 +88,7 @@ class ValueStory:
         self.overwriters = self.find_overwriters()
 
     def _places(self, op: int) -> tuple[int, int]:
-        """Rows of the invoke and the completion (-1 if there is none), also of a completion after the window."""
+        """Return the rows of the invoke and the completion (-1 if none), even of a completion after the window."""
         return int(self.operations.invoked[op]), int(self.operations.completed[op])
 
     def invoke(self, op: int) -> Row:
@@ -108,16 +110,16 @@ class ValueStory:
         return _value_of(self.made(op))
 
     def events(self) -> tuple[Row, ...]:
-        """Return the rows of the window, and of the write outside of it that the summary names."""
+        """Return the rows of the window, and of an operation outside the window if the summary names it."""
         rows = {row for op in self.window.operations for row in self._places(op) if row >= 0}
         further = sorted(self._named - rows)
         found = [self._rows[row] for row in rows] + read_rows(self.bucket.history, further) + list(self._refused)
         return tuple(sorted(found, key=lambda row: row["index"]))
 
     def find_overwriters(self) -> list[int]:
-        """Return the mutators of the window that replaced the value which the culprit saw, in order of call.
+        """Return the mutators of the window that replaced the value seen by the culprit, in order of call.
 
-        These are all mutators except the culprit and the chain of operations that led to that value.
+        These are all mutators except the culprit and the chain of operations that produced that value.
         """
         source, seen = int(self.key.a[self.window.culprit]), set()
         while (made_by := producer_of(self.key, source, self.window.limit)) >= 0 and made_by not in seen:
@@ -127,7 +129,7 @@ class ValueStory:
         return [op for op in makers if op not in seen]
 
     def facts(self, kind: str) -> dict[str, Any]:
-        """Return the facts that only this kind of violation has."""
+        """Return the facts that only violations of this kind have."""
         if self.window.rival is not None and kind != "lost write":
             named = {"rival": self.accused(self.window.rival), "culprit": self.accused(self.window.culprit)}
             wrong = self.wrong_one()
@@ -138,7 +140,7 @@ class ValueStory:
         return {"guilty": self.accused(self.lost()), "so_far": {"kind": so_far, "summary": self.summary(so_far)}}
 
     def accused(self, op: int) -> dict[str, Any]:
-        """Who gave an answer, and when."""
+        """Return the node that gave an answer, and the time of the answer."""
         row = self.answer(op)
         return {"node": row["node"], "time_ns": row["time_ns"]}
 
@@ -150,7 +152,7 @@ class ValueStory:
         return "lost write" if self._vanished() else "stale read"
 
     def wrong_one(self) -> str | None:
-        """Return which of two contradicting answers is wrong: "rival", "culprit", or None if nothing shows it."""
+        """Return which of two contradicting answers is wrong: "rival", "culprit", or None if neither is confirmed."""
         rival, culprit = self.window.rival, self.window.culprit
         assert rival is not None
         confirmed = {"rival": self._confirmed(rival), "culprit": self._confirmed(culprit)}
@@ -158,7 +160,7 @@ class ValueStory:
         return wrong[0] if len(wrong) == 1 else None
 
     def _confirmed(self, op: int) -> bool:
-        """Return whether an answer after the culprit's, from another node, shows the value that this operation left."""
+        """Return True if an answer after the culprit's, from another node, shows the value that this operation left."""
         key, culprit = self.key, self.window.culprit
         shows = (key.kind != WRITE) & (key.kind != MISMATCH) & (key.ret != OPEN) & (key.a == value_left(key, op))
         later = np.flatnonzero(shows & (key.call > key.ret[culprit]))
@@ -174,17 +176,17 @@ class ValueStory:
         return [op for op in self.overwriters if self.key.ret[op] < self.key.call[self.window.culprit]]
 
     def _vanished(self) -> bool:
-        """Return whether no answer ever showed an acknowledged value, and the older one stayed in its place."""
+        """Return True if no answer ever showed an acknowledged value and the older value stayed in its place."""
         key = self.key
         makers = np.array([self.operations_value(op) for op in self.overwriters])
         seen = np.isin(key.a, makers) & (key.kind != WRITE) & (key.ret != OPEN)
         return bool(self._acknowledged_before() and not seen.any()) and (self._read_again() or self._reader_leads())
 
     def _reader_leads(self) -> bool:
-        """Return whether the node that answered the read also acknowledged the next write, and is not the node that had
+        """Return True if the node that answered the read also acknowledged the next write, and a different node had
         acknowledged the newer value.
 
-        If so, the system went on with the state of the node that answered the read, and this node was not deposed.
+        If so, the node that answered the read was not a deposed leader: the system continued from its state.
         """
         key, culprit = self.key, self.window.culprit
         later = ((key.kind == WRITE) | (key.kind == CAS)) & (key.call > key.ret[culprit]) & (key.ret != OPEN)
@@ -195,8 +197,8 @@ class ValueStory:
         return reader is not None and lost is not None and after == reader != lost
 
     def _read_again(self) -> bool:
-        """Return whether the node that acknowledged the newer value, or the last read, returned the older value
-        again."""
+        """Return True if the older value was returned again, by the node that acknowledged the newer value or by the
+        last read."""
         key, culprit, last = self.key, self.window.culprit, self.lost()
         again = np.flatnonzero((key.kind == READ) & (key.a == key.a[culprit]) & (key.call > key.ret[last]))
         if len(again) < 2:
@@ -211,14 +213,14 @@ class ValueStory:
         return int(value_left(self.key, op))
 
     def _lost_in_words(self) -> str:
-        """Return the summary of a lost write.  It blames the node that acknowledged the write."""
+        """Return the summary of a lost write, which blames the node that acknowledged the write."""
         culprit = self.window.culprit
         older, answered = value_of(self.key.a[culprit]), self.answer(culprit)
         start = self.acknowledged_before_a_read(self.lost(), "but no answer ever showed it:")
         return f"{start} got the older {older} from {who(answered)}"
 
     def acknowledged_before_a_read(self, op: int, then: str) -> str:
-        """Return the beginning of a sentence: what was acknowledged before the culprit, which is a read, began."""
+        """Return the beginning of a sentence: the acknowledgement of an operation before the culprit, a read, began."""
         row = self.answer(op)
         later = span_before(row, self.invoke(self.window.culprit), "later")
         return (
@@ -226,7 +228,7 @@ class ValueStory:
         )
 
     def _answered_in_words(self, op: int) -> str:
-        """Return an answer with its node and time: "at 4.100 s n2 answered a read of k5 with 3"."""
+        """Return a phrase with an answer, its node and its time: "at 4.100 s n2 answered a read of k5 with 3"."""
         answered, what = self.answer(op), value_of(self.key.a[op])
         when = f"at {at(answered)} {who(answered)}"
         if self.key.kind[op] == READ:
@@ -236,7 +238,7 @@ class ValueStory:
         return f"{when} let a cas of {self.name} from {what} to {self.wrote(op)} succeed"
 
     def _both_in_words(self) -> str:
-        """Return the summary of two answers that contradict each other, and which of them later answers confirm."""
+        """Return the summary of two contradicting answers, and which of them later answers confirm."""
         rival, culprit = self.window.rival, self.window.culprit
         assert rival is not None
         first, second = beginning(self._answered_in_words(rival)), self._answered_in_words(culprit)
@@ -271,8 +273,9 @@ class ValueStory:
         return f"{start} although {value} was {how} {before} the {invoked['f']} was invoked"
 
     def _newest_before(self, culprit: int) -> int | None:
-        """Return the operation with another value that returned last before the culprit's invoke; mutators take
-        precedence.
+        """Return the operation that left a different value and returned last before the culprit's invoke.
+
+        Mutators take precedence over reads.
         """
         before = [
             op
@@ -283,7 +286,7 @@ class ValueStory:
         return max(makers or before, key=lambda op: int(self.key.ret[op]), default=None)
 
     def _from_nowhere(self, culprit: int) -> str:
-        """Return why a value comes from nowhere, as the end of a sentence."""
+        """Return the end of a sentence that says why a value comes from nowhere."""
         value = int(self.key.a[culprit])
         for _ in self.window.operations:  # backwards along the chain of cas on which the value depends
             if (made_by := producer_of(self.key, value, self.window.limit)) >= 0:
@@ -310,7 +313,7 @@ class ValueStory:
         return "a value never written to it" if direct else f"which depends on {value_of(value)}, a value never written"
 
     def why(self, kind: str) -> list[str]:
-        """Sentences: what happened, in order, and then why no order explains it."""
+        """Return sentences that say what happened, in order, and then why no order explains it."""
         sentences = []
         if self.last_before is not None:
             sentences.append(self.before())
@@ -335,7 +338,10 @@ class ValueStory:
         return f"{stayed}, so its acknowledgement by {who(self.answer(lost))} was wrong"
 
     def before(self) -> str:
-        """Return what the key held before the window.  last_before is the last operation of that time."""
+        """Return a sentence that says what the key held before the window.
+
+        `last_before` is the last operation before the window.
+        """
         held = " or ".join(_value_of(state) for state in self.window.states_before)
         assert self.last_before is not None
         return f"Before this window {self.name} held {held}; this is certain at {at(self.answer(self.last_before))}"
@@ -345,7 +351,7 @@ class ValueStory:
         taken = self._taken_twice()
         if taken:
             took = " and ".join(self.letters[op] for op in taken)
-            return [f"Each of {took} took {value_of(self.key.a[taken[0]])} away, and it had been written only once"]
+            return [f"Each of {took} replaced {value_of(self.key.a[taken[0]])}, which had been written only once"]
         newest = self._newest_before(self.window.culprit)
         if newest is None:
             return [f"In no order of these operations does {culprit} find {value}"]
@@ -362,7 +368,7 @@ class ValueStory:
         return sentences
 
     def _taken_twice(self) -> list[int]:
-        """Return the cas operations of the window that replaced one and the same value; [] if no two did."""
+        """Return the cas operations of the window that replaced the same value; [] if no two did."""
         taken: dict[int, list[int]] = {}
         for op in self.window.operations:
             if self.key.kind[op] == CAS and op not in self.window.weakened:
@@ -387,7 +393,7 @@ class ValueStory:
         return f"the {what} of process {invoked['process']} was {times} by {who(answered)}{result}"
 
     def expected(self) -> str:
-        """Return what would have been a right answer, as the end of a sentence."""
+        """Return the end of a sentence that says which answer would have been right."""
         if self.window.rival is None or self.wrong_one() == "culprit":
             return self._expected_of_culprit()
         other = f"another answer to the read {self.letters[self.window.rival]}"
@@ -416,7 +422,7 @@ class ValueStory:
         return f"{value} (acknowledged{by} at {at(row)})"
 
     def listed(self) -> list[Row]:
-        """Return one entry for each operation of the window, in order of call, from which a picture is drawn."""
+        """Return the data of the witness's picture: one entry for each operation of the window, in order of call."""
         return [
             {
                 "letter": letter,
@@ -443,14 +449,14 @@ def who(row: Row) -> str:
 
 def at(row: Row) -> str:
     if not row["time_ns"] and row["index"]:
-        return f"index {row['index']}"  # some foreign histories have no times
+        return f"index {row['index']}"  # histories from other tools may have no times
     return f"{row['time_ns'] / 1e9:.3f} s"
 
 
 def span_before(first: Row, second: Row, word: str) -> str:
     """Return the time between two rows and a word, e.g. "3.00 ms before".
 
-    Only the word, if one of the rows has no time, or their times contradict their order."""
+    Returns only the word if a row has no time, or if the times contradict the order of the rows."""
     timed = first["time_ns"] and second["time_ns"] and first["time_ns"] <= second["time_ns"]
     return f"{span_in_words(second['time_ns'] - first['time_ns'])} {word}" if timed else word
 

@@ -1,13 +1,13 @@
-"""Judges a history of registers by hand, by the checker of runs.
+"""Judges a history file as registers, with the checker of runs.
 
-It judges the columns directly.  Only if something is wrong or uncertain, they become a bucket in memory, like one of a
-live run, for the witness.
+The checker judges the columns directly.  Only if a key is wrong or undecided, the columns become a bucket in memory,
+like a bucket of a run, because a witness needs one.
 
 Only a witness needs tables (pyarrow), so a check of a valid history does not import them.
 
-*Any values.*  The columns of a live run hold whole numbers of 64 bits.  If a value of the file is anything else (a
-text, a keyword, a fraction, a collection), a search decides by the model of a register with cas.  Tests compare this
-model with the kernels, which describe the same object.
+*Any values.*  The columns of a run hold 64-bit integers.  If a value in the file is anything else (a text, a keyword, a
+fraction, a collection), a search judges the history against the model of a cas-register.  Tests compare this model with
+the kernels, because both describe the same object.
 """
 
 from __future__ import annotations
@@ -57,17 +57,19 @@ from checkers.models.witnesses import Decided
 from checkers.registers.judge_keys import OBSERVED, combine, judge_operations
 
 _FIXED: dict[str, Repeats] = {"write": the_same, "cas": the_same}
-"""The functions that fix the value of their answer (`model.py`)."""
+"""The functions whose answers must repeat the value of their invoke (`model.py`)."""
 
 ONLY_OBJECT = "the register"
-"""The key of a history that names none, so that sentences about it read well."""
+"""Name of the only key of a history without keys; sentences of the verdict use it."""
 
 
 def judge_registers(history: HistoryColumns, model: str, budget: Budget, failed_cas: str) -> Verdict:
-    """Return the verdict on a history of registers. model: `register` or `cas-register`; failed_cas: as in
-    `judge_events`.
+    """Return the verdict on a history of registers.
 
-    Raises WrongEvent where an event contradicts another one or the model.
+    model: `register` or `cas-register`
+    failed_cas: as in `judge_events`
+
+    Raises WrongEvent if an event contradicts another event or the model.
     """
     rows = history.rows
     mine = np.flatnonzero((rows.process != NEMESIS) & (rows.f != history.code(CREATE)))
@@ -88,8 +90,10 @@ def judge_registers(history: HistoryColumns, model: str, budget: Budget, failed_
 def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
     """Return the operations as a bucket, without rows of events.
 
-    mine: the rows of clients.  Returns None if another form, a value that is no 64-bit integer, or an answer that
-    differs from its invoke needs a closer check.  A key with another function, or with the number NIL, is unfit.
+    Returns None if the events need a closer check: they have another form, a value is no 64-bit integer, or an answer
+    differs from its invoke.  A key is unfit if it has another function, or the number NIL.
+
+    mine: the rows of clients
     """
     rows = history.rows
     if len(mine) < len(rows.type):
@@ -120,7 +124,7 @@ def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
 def _judge_with_witness(
     of_clients: Sequence[Event], names: Sequence[str], operations: Operations, budget: Budget, failed_cas: str
 ) -> Verdict:
-    """Judge operations in the form of a bucket again, with data for a witness."""
+    """Judge the operations again as a bucket, which holds the data that a witness needs."""
     import pyarrow as pa
 
     from checkers.base.columns import HISTORY, events_to_table
@@ -136,7 +140,7 @@ def _judge_with_witness(
 
 
 def _demand_operations(events: Sequence[Event], model: str) -> None:
-    """Raises WrongEvent if this register has no such operation."""
+    """Raise WrongEvent if this model of register has no such operation."""
     for event in events:
         if event.f == "cas" and model == "register":
             raise ForeignEvent(event.index, "cas is not an operation of a register; judge it as a cas-register")
@@ -146,7 +150,7 @@ def _demand_operations(events: Sequence[Event], model: str) -> None:
 
 
 def _is_cas(event: Event) -> bool:
-    """Return whether the value is [expected new].  An answer may lack a value."""
+    """Return True if the value is [expected new].  An ok completion may also have no value."""
     if event.payload is None:
         return event.type is Type.OK or not _holds_nothing(event)
     value = json.loads(event.payload)
@@ -154,10 +158,10 @@ def _is_cas(event: Event) -> bool:
 
 
 def _judge_any_values(events: Sequence[Event], budget: Budget, failed_cas: str) -> Verdict:
-    """Return the verdict on registers that hold other values, too.
+    """Return the verdict on registers whose values need not be 64-bit integers.
 
-    Raises WrongEvent for another operation, and if a cas that did not match has to show something: the model leaves out
-    what failed.
+    Raises WrongEvent if a function is no operation of a register, or if a failed cas counts as an observation: the
+    model does not include failed operations.
     """
     from checkers.models.each_object import judge_each, verdict_of
 
@@ -166,7 +170,7 @@ def _judge_any_values(events: Sequence[Event], budget: Budget, failed_cas: str) 
             raise ForeignEvent(event.index, f"{event.f:.40} is not an operation of a register")
     if failed_cas == "observed" and any(e.f == "cas" and e.type is Type.FAIL for e in events):
         other = next(e for e in events if e.type in (Type.INVOKE, Type.OK) and e.payload is not None)
-        words = f"{other.payload:.40} is no whole number of 64 bits, and --failed-cas observed judges no other values"
+        words = f"{other.payload:.40} is not a 64-bit integer; --failed-cas observed supports only 64-bit integers"
         raise ForeignEvent(other.index, words)
     named = (replace(e, key=e.key if e.key is not None else ONLY_OBJECT) for e in events)
     verdict = verdict_of([judge_each([_with_pair(e) for e in named], _of_any_values(), budget)])
@@ -174,7 +178,7 @@ def _judge_any_values(events: Sequence[Event], budget: Budget, failed_cas: str) 
 
 
 def _with_pair(event: Event) -> Event:
-    """Return a cas with both of its values in the payload, where also [1 nil] is a pair."""
+    """Return a cas with both of its values in the payload, even if one of them is nil, as in [1 nil]."""
     if event.f != "cas" or event.payload is not None or _holds_nothing(event):
         return event
     return replace(event, value=None, value2=None, payload=json.dumps([event.value, event.value2]))
@@ -203,7 +207,7 @@ CAS_REGISTER = Model("cas-register", init=lambda: None, step=_step, observers=fr
 
 
 def _from_nowhere(operations: Sequence[Operation]) -> Decided | None:
-    """Return the violation of the first read of a value that nothing can have written; None if there is none."""
+    """Return the violation of the first read whose value no earlier write can have produced; None if there is none."""
     written: dict[Hashable, int] = {None: -1}
     for operation in operations:
         if operation.f != "read" and isinstance(operation.input, tuple) and operation.f == "cas":
@@ -224,13 +228,13 @@ def _from_nowhere(operations: Sequence[Operation]) -> Decided | None:
 
 
 def _judge_one(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Name an impossible value before the search looks for an order.  Raises WrongOperation."""
+    """Judge one register.  Values from nowhere are found before the search.  Raises WrongOperation."""
     if (impossible := _from_nowhere(operations)) is not None:
         return ObjectFinding((impossible,), steps=len(operations))
     return by_search(CAS_REGISTER, operations, budget)
 
 
 def _of_any_values() -> KnownObject:
-    """Return registers whose values the kernels cannot hold.  A search decides them."""
+    """Return the object for registers whose values the kernels cannot store, which a search judges."""
     question = "Does one order of all operations of a key explain every answer?"
     return replace(searched(CAS_REGISTER, "Registers of any values", question), judge=_judge_one)

@@ -1,7 +1,7 @@
 """Judges the keys of a history as registers, from operations in memory (`checker.py` states the rules).
 
-Verdicts on stored runs and on histories by hand come from here.  It imports no tables (pyarrow): a small history that
-is valid needs none.
+The verdicts on stored runs and on history files both come from here.  This module does not import tables (pyarrow): a
+small valid history needs none.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from checkers.kernels.operations import (
 )
 
 DID_NOT_HAPPEN, OBSERVED = "did-not-happen", "observed"
-"""The two meanings of a failed cas: values of the parameter `failed_cas` of a part.  Default: DID_NOT_HAPPEN.
+"""Values of the parameter `failed_cas` of a part: the two meanings of a failed cas.  Default: DID_NOT_HAPPEN.
 
-Clients of runs fail a cas as a mismatch only if the answer stated it, so runs are judged with OBSERVED.  A history from
-elsewhere may call any refusal so."""
+Clients of runs report a cas as a mismatch only if the answer said so, so runs are judged with OBSERVED.  A history from
+another tool may report any refusal as a mismatch."""
 
 OBSERVERS = ("read", "cas")
-"""The functions whose answers show something of a register.  A cas that succeeded saw the expected value."""
+"""The functions whose answers reveal the value of a register.  A cas that succeeded saw the expected value."""
 
 NOTHING_ANSWERED = "no operation on a key got an answer, so there was nothing to judge"
 
@@ -44,10 +44,14 @@ KINDS_WORST_FIRST = ("lost write", "value from nowhere", "order cycle", "read ag
 class BucketFinding:
     """Findings of the checker in one bucket.
 
-    keys, operations: how many were judged.  answered: how many operations returned.  steps: steps of the kernels.
-    witnesses: of the first MAX_WITNESSES wrong keys, as (index of the answer that no order explains, witness).
-    invalid_keys: how many keys are wrong.  unknown: (key, reason) for every key that could not be judged.
-    unseen: (key, number of acknowledged writes) for every key of which no answer shows anything.
+    keys: number of judged keys
+    operations: number of judged operations
+    answered: number of operations that returned
+    steps: number of steps of the kernels
+    witnesses: (index of the answer that no order explains, witness) for the first MAX_WITNESSES wrong keys
+    invalid_keys: number of wrong keys
+    unknown: (key, reason) for every key that could not be judged
+    unseen: (key, number of acknowledged writes) for every key whose value no answer reveals
     """
 
     keys: int
@@ -61,9 +65,9 @@ class BucketFinding:
 
 
 def judge_operations(keys: Sequence[str], operations: Operations, budget: Budget, failed_cas: str) -> Verdict | None:
-    """Judge operations without a file.  Returns None if a key is wrong or undecided: a witness needs a run's files.
+    """Judge operations in memory.  Returns None if a key is wrong or undecided, because a witness needs a run's files.
 
-    operations: as `numbered_operations` returns them, those of key k first in `keys`.
+    operations: as `numbered_operations` returns them; key number k is `keys[k]`
     """
     needed_bytes = len(operations.kind) * SIZE_BYTES_PER_OPERATION
     if needed_bytes > budget.size_bytes:
@@ -76,11 +80,12 @@ def judge_operations(keys: Sequence[str], operations: Operations, budget: Budget
 
 
 class JudgedKeys:
-    """Keys that were judged so far.
+    """Keys that have been judged so far.
 
-    names: of all keys.  wrong: (number of a key, position where the search was certain, or None).
-    undecided: (number of a key, code of the kernel, whether it is of the search).
-    unseen: (name, number of acknowledged writes) of keys of which no answer shows anything.
+    names: names of all keys
+    wrong: (number of a key, position at which the search had proved the violation, or None)
+    undecided: (number of a key, result code, True if the code is of the search)
+    unseen: (name, number of acknowledged writes) of keys whose value no answer reveals
     """
 
     def __init__(self, names: Sequence[str], budget: Budget) -> None:
@@ -91,7 +96,7 @@ class JudgedKeys:
         self.unseen: list[tuple[str, int]] = []
 
     def judge_operations(self, first: int, ops: Operations, search: Budget) -> None:
-        """Judge the keys from number `first` on.  search: the budget of the search for all of them together."""
+        """Judge the keys from number `first` on.  search: budget that the searches for all of these keys share."""
         codes, _, _, steps = register.judge_keys(ops, self.budget.steps)
         searched, taken = _search(ops, codes, search)
         self.keys += len(ops.positions)
@@ -118,9 +123,7 @@ class JudgedKeys:
 
 
 def _unseen(operations: Operations) -> list[tuple[int, int]]:
-    """Return (number of a key that may have been written and of which no answer shows anything, its acknowledged
-    writes).
-    """
+    """Return (number of a key, number of its acknowledged writes) for each key whose value no answer reveals."""
     returned = operations.ret != OPEN
     firsts = operations.offsets[:-1][np.diff(operations.offsets) > 0]  # `reduceat` cannot count an empty key
     if not len(firsts):
@@ -132,7 +135,11 @@ def _unseen(operations: Operations) -> list[tuple[int, int]]:
 
 
 def combine(findings: Sequence[BucketFinding]) -> Verdict:
-    """Invalid if a key is; else unknown if a key could not be judged, or if no answer shows anything of it."""
+    """Combine the findings of all buckets.
+
+    The verdict is invalid if a key is wrong; else unknown if a key could not be judged, or if no answer reveals its
+    value.
+    """
     looked_at = {
         "keys": sum(f.keys for f in findings),
         "operations": sum(f.operations for f in findings),
@@ -146,7 +153,7 @@ def combine(findings: Sequence[BucketFinding]) -> Verdict:
     found = sorted((pair for f in findings for pair in f.witnesses), key=_worst_first)
     if found:
         looked_at["invalid_keys"] = sum(f.invalid_keys for f in findings)
-        looked_at["violations"] = looked_at["invalid_keys"]  # the checker reports one violation per key
+        looked_at["violations"] = looked_at["invalid_keys"]  # the checker reports one violation per wrong key
         kept = tuple(witness for _, witness in found[:MAX_WITNESSES])
         return Verdict(Validity.INVALID, looked_at, reason, kept)
     if unknown:
@@ -167,16 +174,16 @@ def _worst_first(found: tuple[int, Witness]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """Result of the search for a key (`antichain.judge_key`)."""
+    """Result of the search for one key (`antichain.judge_key`)."""
 
     code: int
     position: int
 
 
 def _search(operations: Operations, codes: Int8, budget: Budget) -> tuple[dict[int, _Searched], int]:
-    """Judge the keys whose values repeat, or whose failed cas are observations.
+    """Judge the keys in which values repeat or a failed cas is an observation.
 
-    Returns (number of a key -> what the search returned, steps of all searches).
+    Returns ({number of a key: result of the search}, number of steps of all searches).
     """
     sought = (codes == register.PRODUCED_TWICE) | (codes == register.PRODUCES_INITIAL)
     sought |= (codes == register.UNFIT) & (operations.unfit == HAS_MISMATCH)

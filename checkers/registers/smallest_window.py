@@ -1,25 +1,25 @@
-"""The smallest window of a register's wrong history that no order explains.
+"""Finds the smallest window of a register's wrong history that no order explains.
 
 The kernel reports that a key is wrong.  A reader wants to see four of its operations, not four thousand.  Operations
-may be dropped only if this cannot create a violation: if the whole history has an order, the rest must have one too.
-(To drop a write whose value is still read would create one.)  These may be dropped:
+may be dropped only if this cannot create a violation: if the full history has an order, the reduced history must have
+one too.  (Without a write whose value is still read, it might not.)  These may be dropped:
 
-  * a read, or a mismatch: it changes nothing;
-  * a value, with all operations that wrote or read it.  A cas that replaced it stays as a write of the new value, which
-    demands less.  (Take an order of the whole history, and leave these operations out.  All others still find the
-    values they saw, because the last mutator before them is still there.)  No value is dropped while a mismatch
-    remains, because the value may explain the mismatch;
-  * the past: all operations that had returned before some moment, if the states they can lead to replace them.
-    An operation under way at that moment stays, and may happen at any time later, or never.
+  * a read, or a mismatch: neither changes the register;
+  * a value, with all operations that wrote or read it.  A cas that replaced the value stays as a plain write of its new
+    value, which is easier to explain.  (Take an order of the full history, and leave these operations out.  All others
+    still find the values they saw, because the last mutator before them is still there.)  No value is dropped while a
+    mismatch remains, because the value may explain the mismatch;
+  * the past: all operations that had returned before some position.  The states that they may have led to replace
+    them.  An operation under way at that position stays, and may happen at any time later, or never.
 
-First the history is cut at the first answer that no order explains, so this answer stands in every window.  The past is
-cut off at the latest moment from which the rest still has no order.  Values are dropped, and then reads.  If all
-values are unique, they are dropped before the past: a whole history is then judged in one pass, and a read that
-contradicts the culprit is found among the few that are left.  The independent search judges the result.
+First the history is cut at the first answer that no order explains, so every window contains this answer.  The past is
+cut off at the latest position from which the remaining history still has no order.  Values are dropped, and then reads.
+If all values are unique, they are dropped before the past: one pass judges the full history, and among the few
+operations that are left, a read that contradicts the culprit is found.  The independent search judges the result.
 
-*Budget.*  Each question to the search kernel has a budget, and all together have one too.  Before each step the kernel
-answers one question: does the smaller history still have no order?  If the budget ends before the answer, an order may
-exist, and the step is not made.  So the window stays larger, and it is still one that no order explains.
+*Budget.*  Each question to the search kernel has a budget, and all questions together have one too.  Before each
+reduction the kernel answers one question: does the smaller history still have no order?  If the budget ends before the
+answer, an order may exist, and the reduction is not made.  So the window is larger, but still no order explains it.
 """
 
 from __future__ import annotations
@@ -39,46 +39,49 @@ from checkers.kernels.operations import CAS, MISMATCH, NIL, OPEN, READ, WRITE
 from checkers.kernels.register_unique_values import Key
 
 SEARCHED_MAX = 400
-"""The independent search does not judge windows of more operations.  The witness reports this."""
+"""Maximum number of operations of a window that the independent search judges.  A witness says if it exceeds this."""
 
 CONFIGURATIONS_MAX = 20_000
-"""Limit of one independent search.  A window that needs more is not judged again, which takes half a second at most."""
+"""Maximum number of configurations of one independent search, which takes half a second at most.  A window that needs
+more is not judged again."""
 
 VALUES_MAX = 64
-"""If more values than this are possible before the window, none of them is ruled out."""
+"""Maximum number of values possible before the window.  If there are more, none of them is ruled out."""
 
 PAST_MAX = 2_000
-"""Number of positions before a moment that are judged to rule out a state at that moment.
+"""Number of positions before a cut that are judged to rule out a state at the cut.
 
-If only older operations rule out a state, the window may still begin with it.  Then the window demands less, not more.
+If only older operations rule out a state, the window may still begin in this state.  Then the window is weaker, but
+still correct.
 """
 
 POSITIONS_TRIED = 20_000_000
-"""Limit of positions that are judged again while right answers are tried, all answers together."""
+"""Maximum number of positions judged while right answers are tried, summed over all answers."""
 
 ANSWERS_MIN, ANSWERS_MAX = 4, 64
-"""Bounds of the number of latest values tried as the right answer; POSITIONS_TRIED decides between them."""
+"""Minimum and maximum number of latest values tried as the right answer; POSITIONS_TRIED decides between them."""
 
 RIVALS_TRIED = 8
-"""Reads before the culprit's answer that are left out, one at a time, to find one that contradicts it."""
+"""Maximum number of reads before the culprit's answer left out, one at a time, to find a contradicting read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Operations by their number in the key, in order of call.
+    """The smallest window of a wrong key.  Operations are numbers within the key, in order of call.
 
-    limit: number of positions up to the answer that no order explains, and including it.
-    culprit: the operation with that answer.
-    from_nowhere: no operation can have produced the value that the culprit saw.
-    operations: no order from one of `states_before` (None is nil) explains them.
-    weakened: cas operations of which only the write is counted.
-    last_before: of the operations that `states_before` replaces, the one that returned last; None if there are none.
-    right: values that would have been right answers of the culprit, the latest first.
-    rejudged: the independent search finds no order either.
-    unfinished: the budget for questions ran out, so a smaller window may exist.
-    rival: the one read of the window that contradicts the culprit. Without this read all answers up to the culprit's
-    have an order, so either this read or the culprit has a wrong answer. None if there is no such read, or more than
-    one. If values repeat, it is the latest such read, and may lie before the window.
+    limit: number of positions up to and including the answer that no order explains
+    culprit: the operation with that answer
+    from_nowhere: True if no operation can have produced the value that the culprit saw
+    operations: the operations that no order from any of `states_before` explains
+    weakened: cas operations of which only the write is counted
+    last_before: the operation that returned last before the window, one that the window needs if there is any; or None
+    states_before: the states in which the window may begin; None stands for nil
+    right: values that would have been right answers of the culprit, the latest first
+    rejudged: True if the independent search finds no order either
+    unfinished: True if the budget for questions ran out, so a smaller window may exist
+    rival: the only read of the window that contradicts the culprit.  Without this read all answers up to the culprit's
+        have an order, so either this read or the culprit has a wrong answer.  None if there is no such read, or more
+        than one.  If values repeat, it is the latest such read, and may lie before the window.
     """
 
     limit: int
@@ -96,11 +99,12 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Some operations of a key and the states they may begin in.
+    """Some operations of a key and the states in which they may begin.
 
-    operations: numbers in the key.  since: the position at which the window begins.
-    carried: operations that were under way then, and need not happen.
-    weakened: each cas of which only the write is counted.
+    operations: numbers within the key
+    since: position at which the window begins
+    carried: operations that were under way at `since`; they need not happen
+    weakened: cas operations of which only the write is counted
     """
 
     operations: Int64
@@ -122,40 +126,42 @@ class Excerpt:
 
 
 STEPS_OF_ONE = 20_000_000
-"""Steps of one question."""
+"""Maximum number of steps of one question."""
 
 STEPS_BESIDES = 20_000
-"""Additional steps of each question, for the time in which Python makes its arrays (0.5 ms, measured)."""
+"""Number of steps added to each question for the time in which Python makes its arrays (0.5 ms, measured)."""
 
 POSITIONS_PER_STEP = 2
-"""Positions that the linear kernel judges in the time of a step of the search (18 ns each, measured)."""
+"""Number of positions that the linear kernel judges in the time of one step of the search (18 ns each, measured)."""
 
 STEPS_IN_ALL, STEPS_IN_ALL_PER_POSITION = 200_000_000, 10
-"""Steps of all questions of one witness: at most 5 to 10 s of a core for a history of some million operations."""
+"""Maximum number of steps of all questions of one witness, which take 5 to 10 s of a core for a history of some
+million operations."""
 
 SIZE_BYTES_MAX = 1_000_000_000
 
 
 class Questions:
-    """The steps that are left for one witness."""
+    """The questions to the kernel about one witness, with the steps that are left for them."""
 
     def __init__(self, positions: int, steps_in_all: int | None = None) -> None:
-        """positions: of the whole key.  The budget grows with them, so a few questions may be about a long history."""
+        """Set the budget, which grows with the key's `positions`, so that a few questions may be about all of them."""
         self._positions = positions
         in_all = STEPS_IN_ALL + STEPS_IN_ALL_PER_POSITION * positions
         self._left = in_all if steps_in_all is None else steps_in_all
 
     @property
     def ran_out(self) -> bool:
-        """Return whether no steps are left.  Then no further question gets an answer."""
+        """Return True if no steps are left.  Then no further question gets an answer."""
         return self._left <= 0
 
     def code(self, key: Key, limit: int, starts: Sequence[int] = (NIL,), whole: bool = False) -> int:
         """Return the search kernel's code for the first `limit` positions of a key; OUT_OF_STEPS if no step is left.
 
         If values are unique and the key begins with nil, one linear pass decides.
-        starts: values that the key may hold at first.  whole: the question is about the whole history, so its budget
-        grows with the number of positions.
+
+        starts: values that the key may hold at first
+        whole: True if the question is about the full history, so that its budget grows with the number of positions
         """
         if self._left <= 0:
             return antichain.OUT_OF_STEPS
@@ -173,7 +179,7 @@ class Questions:
         return int(code)
 
     def has_no_order(self, key: Key, limit: int, starts: Sequence[int] = (NIL,), whole: bool = False) -> bool:
-        """Return whether it is certain that no order exists.  Parameters as of `code`."""
+        """Return True if it is certain that no order exists.  The parameters are those of `code`."""
         return self.code(key, limit, starts, whole) == antichain.NO_ORDER
 
 
@@ -182,9 +188,8 @@ def smallest_window(
 ) -> Window:
     """Return the smallest window of a key without an order.
 
-    impossible_at: the position at which the search kernel was certain that there is no order; None: values are unique.
-    questions: the budget of questions to the kernel.  If it runs out, the window is larger, and `Window.unfinished` is
-    true.
+    impossible_at: position at which the search kernel had proved that there is no order; None if values are unique
+    questions: budget of questions to the kernel; if it runs out, the window is larger, and `Window.unfinished` is True
     Raises Disagreement if the independent search finds an order.
     """
     ask = Questions(positions) if questions is None else questions
@@ -202,7 +207,7 @@ def smallest_window(
     elif impossible_at is None:
         excerpt = _tightened(key, excerpt, culprit, impossible)
         needed = excerpt.operations
-        few = np.count_nonzero(key.kind[needed] == READ) <= RIVALS_TRIED  # else another read may be one, too
+        few = np.count_nonzero(key.kind[needed] == READ) <= RIVALS_TRIED  # else an untried read may contradict it too
         rivals = list(rivals_among(key, limit, culprit, needed, ask, RIVALS_TRIED)) if few else []
         rival = rivals[0] if len(rivals) == 1 else None
         excerpt = _cut_past_of_few(ask, key, limit, excerpt, [culprit] if rival is None else [culprit, rival])
@@ -226,9 +231,10 @@ def smallest_window(
 def rivals_among(
     key: Key, limit: int, culprit: int, some: Iterable[int], ask: Questions, most: int | None = None
 ) -> Iterator[int]:
-    """Yield each read of some without which all answers up to the culprit's have an order, the latest first.
+    """Yield each read among `some` that contradicts the culprit, the latest first: without this read, all answers up to
+    the culprit's have an order.
 
-    most: number of reads that are tried; None: RIVALS_TRIED, and fewer of a long history.
+    most: maximum number of reads that are tried; None: RIVALS_TRIED, and fewer if the history is long
     """
     most = min(RIVALS_TRIED, max(1, POSITIONS_TRIED // limit)) if most is None else most
     reads = [op for op in map(int, some) if key.kind[op] == READ and op != culprit and key.ret[op] < limit]
@@ -240,7 +246,7 @@ def rivals_among(
 
 
 def value_left(key: Key, ops: int | Int64 | slice = slice(None)) -> Int64:
-    """Return the value that the key holds after an operation: of a read the one that it saw."""
+    """Return the value that the key holds after an operation; after a read, this is the value that the read saw."""
     return np.where(key.kind[ops] == CAS, key.b[ops], key.a[ops])
 
 
@@ -251,15 +257,15 @@ def producer_of(key: Key, value: int, limit: int) -> int:
 
 
 def as_value(number: int) -> int | None:
-    """Return a number of a value column as a value; None for nil."""
+    """Convert a number of a value column to a value; None stands for nil."""
     return None if number == NIL else number
 
 
 def _first_impossible(ask: Questions, key: Key, positions: int, impossible_at: int | None) -> int:
     """Return the length, in positions, of the shortest prefix that has no order.
 
-    The search kernel reads events ahead, so it is certain before the prefix ends.  Mostly the events near that position
-    have no order by themselves.  Then the whole history is judged only once more, one position shorter.
+    The search kernel reads events ahead, so it is certain before the prefix ends.  Usually the events near that
+    position have no order on their own.  Then the full history is judged only once more, one position shorter.
     """
 
     def impossible(limit: int) -> bool:
@@ -286,13 +292,13 @@ def _first_impossible(ask: Questions, key: Key, positions: int, impossible_at: i
 def _to_the_last_return(key: Key, limit: int) -> int:
     """Return the length of a prefix without the calls at its end.  A call without a return forbids no order.
 
-    There are such calls only if a question had no answer within its budget.
+    Such calls exist only if the budget ran out before a question was answered.
     """
     return int(key.ret[key.ret < limit].max()) + 1
 
 
 def _last_before(key: Key, since: int, some: Int64) -> int | None:
-    """Return the operation that returned last before a position, one of some if there is one; None if there is none."""
+    """Return the operation that returned last before a position: one of `some` if possible, else any; None if none."""
     for ops in (some, np.arange(len(key.kind))):
         before = ops[key.ret[ops] < since]
         if len(before):
@@ -301,8 +307,9 @@ def _last_before(key: Key, since: int, some: Int64) -> int | None:
 
 
 def part_of(key: Key, limit: int, some: Excerpt) -> tuple[Key, Int32]:
-    """Return (an excerpt as a key of its own with new positions, the old position of each). limit: where the history
-    ends.
+    """Return an excerpt as a separate key with new positions, and the old position of each new position.
+
+    limit: position at which the history ends
     """
     ops = some.operations
     kind, a, b, call, ret = key.kind[ops], key.a[ops], key.b[ops], key.call[ops], key.ret[ops]
@@ -327,9 +334,7 @@ def _impossible(ask: Questions, key: Key, limit: int, excerpt: Excerpt) -> bool:
 
 
 def _back_to_nowhere(key: Key, limit: int, culprit: int, unique: bool) -> list[int]:
-    """Return the culprit and each cas that its value depends on, if no operation can have produced that value; else
-    [].
-    """
+    """Return the culprit and each cas that its value depends on if no operation can have produced it, else []."""
     if unique:
         code, _, _ = register.judge_key(key, limit, register.new_scratch(len(key.kind), limit))
         if code != register.FROM_NOWHERE:
@@ -349,8 +354,9 @@ def _mutates(key: Key) -> Any:
 
 
 def _held(key: Key, since: int) -> tuple[int, ...]:
-    """Return the values that a key may hold at a position, ascending: all but those that had certainly been
-    overwritten.
+    """Return the values that a key may hold at a position, ascending.
+
+    These are all values except those that had certainly been overwritten.
     """
     makers = np.flatnonzero(_mutates(key) & (key.call < since))
     over = makers[key.ret[makers] < since]
@@ -360,7 +366,7 @@ def _held(key: Key, since: int) -> tuple[int, ...]:
 
 
 def _since(key: Key, since: int, limit: int, some: Excerpt) -> Excerpt:
-    """Return those of some operations that were called from a position on, and the mutators under way there."""
+    """Return the excerpt from a position on: the operations called since then, and the mutators under way there."""
     ops = some.operations
     carried = ops[(key.call[ops] < since) & (key.ret[ops] > since) & _mutates(key)[ops]]
     kept = np.sort(np.concatenate([carried, ops[(key.call[ops] >= since) & (key.call[ops] < limit)]]))
@@ -369,9 +375,9 @@ def _since(key: Key, since: int, limit: int, some: Excerpt) -> Excerpt:
 
 
 def _cut_past(ask: Questions, key: Key, limit: int, some: Excerpt) -> Excerpt:
-    """Return the excerpt from the latest moment from which the rest has no order.
+    """Return the excerpt that begins at the latest position from which the remaining operations have no order.
 
-    Moments are tried from the end backwards in steps that double, and then by halving.
+    Positions are tried from the end backwards, first in steps that double, and then by halving.
     """
     moments = key.call[some.operations]
     found = {len(moments): some}
@@ -386,10 +392,11 @@ def _cut_past(ask: Questions, key: Key, limit: int, some: Excerpt) -> Excerpt:
 
 
 def _cut_past_of_few(ask: Questions, key: Key, limit: int, some: Excerpt, stays: Sequence[int]) -> Excerpt:
-    """Return the excerpt of few operations from the latest such moment at which none of them is under way.
+    """Return the excerpt of few operations that begins at the latest position at which none of them is under way and
+    from which they have no order.
 
-    stays: the culprit, and other operations to keep.  The last operation that overwrote a value stays as well.  Without
-    it a reader would not see why the answer was wrong.
+    stays: the culprit, and other operations to keep.  The last operation that overwrote a value stays as well, because
+        without it a reader would not see why the answer was wrong.
     """
     few, ops = part_of(key, limit, some), some.operations
     alone = Excerpt(np.arange(len(ops)))
@@ -411,9 +418,7 @@ def _cut_past_of_few(ask: Questions, key: Key, limit: int, some: Excerpt, stays:
 
 
 def _from_moment(ask: Questions, key: Key, limit: int, since: int, some: Excerpt) -> Excerpt | None:
-    """Return the excerpt from a position on; None unless it has no order from any state that the past may have led
-    to.
-    """
+    """Return the excerpt from a position on, or None if it has an order from a possible state there."""
     excerpt = _since(key, since, limit, some)
     held = list(excerpt.starts)
     if len(held) <= VALUES_MAX and not _impossible(ask, key, limit, excerpt):
@@ -428,7 +433,7 @@ def _from_moment(ask: Questions, key: Key, limit: int, since: int, some: Excerpt
 
 
 def _may_hold(ask: Questions, key: Key, since: int, value: int) -> bool:
-    """Return whether the key may hold a value at a position.  It may, unless the past certainly forbids such a read."""
+    """Return False if the past certainly forbids a read of this value at this position, else True."""
     if ask.ran_out:
         return True
     earlier = max(0, since - PAST_MAX)
@@ -443,7 +448,7 @@ def _may_hold(ask: Questions, key: Key, since: int, value: int) -> bool:
 
 
 def _tightened(key: Key, some: Excerpt, culprit: int, impossible: Callable[[Excerpt], bool]) -> Excerpt:
-    """Drop every value, read and mismatch that is not needed: large pieces first, down to one by one."""
+    """Drop every value, read and mismatch that is not needed: large pieces first, single ones last."""
 
     def drop_observers(rest: Excerpt) -> Excerpt:
         observers = [op for op in rest.operations.tolist() if key.kind[op] in (READ, MISMATCH) and op != culprit]
@@ -472,7 +477,7 @@ def _drop_values(key: Key, some: Excerpt, culprit: int, impossible: Callable[[Ex
 
 
 def _right_answers(ask: Questions, key: Key, limit: int, culprit: int) -> tuple[int | None, ...]:
-    """Return the values with which the culprit, as a read, has an order, the latest first."""
+    """Return the values that would have been right answers if the culprit were a read, the latest first."""
     changed = key._replace(kind=key.kind.copy(), a=key.a.copy())
     changed.kind[culprit] = READ
     most = max(ANSWERS_MIN, min(ANSWERS_MAX, POSITIONS_TRIED // limit))
@@ -488,7 +493,8 @@ def _right_answers(ask: Questions, key: Key, limit: int, culprit: int) -> tuple[
 def _judged_again(key: Key, window: Window, carried: frozenset[int]) -> Window:
     """Return the window after the independent search has judged it, unless it is too large.
 
-    carried: operations that need not happen.  Raises search.Disagreement if the search finds an order.
+    carried: operations that need not happen
+    Raises search.Disagreement if the search finds an order.
     """
     operations = _as_searched(key, window, carried)
     again = None
@@ -512,9 +518,9 @@ _NAMES = {READ: "read", WRITE: "write", CAS: "cas", MISMATCH: "mismatch"}
 
 
 def _as_searched(key: Key, window: Window, carried: frozenset[int]) -> list[search.RegisterOperation]:
-    """Return operations in the form of the independent search, without observers that show nothing.
+    """Return operations in the form of the independent search, without reads that got no answer.
 
-    Positions replace indices: their order is the same.  carried: operations that need not happen.
+    Positions replace indices, because their order is the same.  carried: operations that need not happen.
     """
     operations = []
     for op in window.operations:

@@ -58,7 +58,7 @@ def test_a_failed_cas_that_shows_something_needs_whole_numbers(tmp_path: Path) -
     assert judged(tmp_path, text).verdict.validity is Validity.VALID
     observed = judged(tmp_path, text, failed_cas="observed")
     assert observed.verdict.validity is Validity.UNKNOWN
-    assert "--failed-cas observed judges no other values" in observed.verdict.reason
+    assert "--failed-cas observed supports only 64-bit integers" in observed.verdict.reason
 
 
 def test_texts_are_judged_as_the_numbers_in_their_place(tmp_path: Path) -> None:
