@@ -1,1 +1,1 @@
-"""The typed record of a run, written by harness and nemesis and read by all others; one reader, one writer."""
+"""The typed record of a run, which the harness and nemesis write and all others read, through one reader and writer."""

@@ -1,11 +1,11 @@
-"""Faults as data, and the record each leaves behind.
+"""Faults as data, and the record of each fault.
 
 A schedule is a list of `Card`s: what to inject, when, and for how long.  It is plain JSON, so the same file runs on
 every backend.  The meaning of a card for *this* cluster (its current leader) is determined at injection.  The resolved
 `Fault` is recorded, so that a run can be replayed exactly.
 
-Every kind of fault uses these same values.  `nemesis.kinds` contains everything specific to a kind.  A `Copy` of a data
-directory stands beside them, because copies are taken before heals.
+All kinds of fault share these types; `nemesis.kinds` contains everything specific to a kind.  A `Copy` of a data
+directory belongs here too, because copies are made before heals.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 AT_TIMES: Mapping[str, bool] = {"at times": True}
-"""Metadata of a field that only some records of the current format contain.  Its absence never excuses anything."""
+"""Metadata of an optional field: only some records of the current format contain it.  A missing value never makes a
+check more lenient."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One node's data directory, as copied into the run folder.
+    """A copy of one node's data directory in the run folder.
 
-    copy: number of the copy; all nodes are copied under the same one.  when: "before heal 3", "between heals", "final".
-    state: of the process when it was copied: "running", "stopped" or "dead".
-    folder: of the copied files, relative to the run folder.
-    trace_size_bytes: how long the trace of this node was; -1: not recorded.
-    taken_ns: when the copy was complete, since the test began; -1: not recorded.
+    copy: number of the copy; the copies of all nodes made at the same time share it
+    when: "before heal 3", "between heals" or "final"
+    state: of the process when its directory was copied: "running", "stopped" or "dead"
+    folder: folder of the copied files, relative to the run folder
+    trace_size_bytes: size of this node's trace at that time; -1: not recorded
+    taken_ns: time when the copy was complete, in ns since the test began; -1: not recorded
     """
 
     copy: int
@@ -44,7 +46,7 @@ Link = tuple[str, str]
 
 
 class Achieved(StrEnum):
-    """Outcome of a fault.  Only INSTALLED, and SKIPPED for a stated reason, let a run be valid."""
+    """Outcome of a fault.  A run can be valid only if each fault is INSTALLED, or SKIPPED for a recorded reason."""
 
     INSTALLED = "installed"
     SKIPPED = "skipped"
@@ -53,39 +55,44 @@ class Achieved(StrEnum):
 
 
 MAY_DIE = "may_die"
-"""Name of a setting: the processes of the fault's nodes may end because of it, which is no violation."""
+"""Name of a setting: the fault may end the processes of its nodes, and their end is no violation."""
 MAY_STAY_DOWN = "may_stay_down"
-"""Name of a setting: these nodes may refuse to start again, until the end of the run."""
+"""Name of a setting: these nodes may refuse to start until the end of the run."""
 DAMAGES_DATA = "damages_data"
-"""Name of a setting: from now on the disks of these nodes are no evidence about the system."""
+"""Name of a setting: after the fault began, the disks of these nodes are no evidence about the system."""
 CHANGES_MEMBERS = "changes_members"
-"""Name of a setting: the members of the system, and so its majorities, change while it holds."""
+"""Name of a setting: the fault changes the members of the system while it is in force, and so its majorities."""
 WIPES_DISKS = "wiped"
-"""Name of a setting: each of these nodes returns with an empty disk while it holds, or at its heal."""
+"""Name of a setting: each of these nodes restarts with an empty disk, while the fault is in force or at its heal."""
 KEPT = "kept"
-"""Name of a setting: the unsynced data that the disks of these nodes keep; the rest is lost."""
+"""Name of a setting: the unsynced data that the disks of these nodes keep; all other unsynced data is lost."""
 OLDEST_LOST = "age of the oldest write lost_ms"
-"""Name of a measured value: the age of the oldest lost unsynced data."""
+"""Name of a measured value: the age of the oldest unsynced data that was lost."""
 LOST_OF = "bytes lost of "
-"""Prefix of the name of a measured value: the bytes that a power loss removed from a file, whose name follows."""
+"""Prefix of the name of a measured value, followed by a file name: the bytes a power loss removed from the file."""
 _ONE_PROCESS = ":"
-"""Separator in the name of a kind: the name of the one process that its faults hit follows, such as in `kill:agent`."""
+"""Separator in the name of a kind whose faults hit one process; the process's name follows, as in `kill:agent`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One entry of a schedule.  at_s, heal_s: seconds since the main phase began.
+    """One entry of a schedule.
 
-    number: unique within the schedule.  kind: a name of `nemesis.kinds.KINDS`.  name: one of that kind's targets.
-    like: number of an earlier card whose resolved fault is repeated, or, by a card of another kind or target, whose
-        node takes the place of the leader: both are parts of one fault.  0 = resolve anew.
-    after, moment: at `at_s` it begins to wait for this moment (`nemesis.coverage`) of what the earlier card
-    `after` has set off; 0 and "" = it does not wait.
-    until, until_of, until_s: it is healed as soon as this moment of what the card `until_of` has set off came, plus
-    `until_s` seconds, and at `heal_s` at the latest; "" = at `heal_s`.
-    line, line_nth, line_of: from `at_s` on it waits for the n-th such line that a server prints, and is healed as much
-    later: a name of the system's `moments`, a regular expression, or "any".  line_of: "leader" or "follower", which
-    must have printed it; "" = any server, which then takes the place of the leader.
+    at_s, heal_s: begin and heal of the fault, in seconds since the main phase began
+    number: unique within the schedule
+    kind: a name of `nemesis.kinds.KINDS`
+    name: one of the targets of that kind
+    like: number of an earlier card that belongs to the same fault; 0: none.  If both cards have the same kind and
+        target, this card repeats the earlier resolved fault; otherwise the node that the earlier card hit takes the
+        place of the leader.
+    after, moment: from `at_s` on, the card waits for this moment (`nemesis.coverage`) in the effects of the earlier
+        card `after`; 0 and "": it does not wait
+    until, until_of, until_s: the fault is healed `until_s` seconds after the moment `until` in the effects of the card
+        `until_of`, and at `heal_s` at the latest; "": at `heal_s`
+    line, line_nth, line_of: from `at_s` on, the card waits until a server prints the n-th line that matches `line`: a
+        name of the system's `moments`, a regular expression, or "any".  The wait delays the heal equally.
+        line_of: role of the server that must print the line, "leader" or "follower"; "": any server may print it, and
+        this server then takes the place of the leader.
     """
 
     number: int
@@ -106,7 +113,11 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Expected measurements. states: node -> process state. values: name -> (minimum, maximum)."""
+    """Expected measurements.
+
+    states: node -> process state
+    values: name -> (minimum, maximum)
+    """
 
     states: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -114,7 +125,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Expected measurements while the fault holds, and after its heal.  Links need no entry: `Fault.cut` names them."""
+    """Expected measurements while the fault is in force, and after its heal.
+
+    Links need no entry: `Fault.cut` names them.
+    """
 
     held: Condition = field(default_factory=Condition)
     healed: Condition = field(default_factory=Condition)
@@ -122,9 +136,14 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A resolved fault.  words: one sentence for a reader.  nodes: the nodes it hits.  cut: directed links that lose
-    every packet.  settings: what else its kind needs to carry it out; plain JSON.
-    leader: who led when it was resolved, None if no node did: it says in which roles the fault hit its nodes."""
+    """A resolved fault.
+
+    words: one sentence for a reader
+    nodes: the nodes that it hits
+    cut: directed links that lose every packet
+    settings: what else its kind needs to carry it out; plain JSON
+    leader: the node that led when the fault was resolved; None if no node did.  It determines the roles of `nodes`.
+    """
 
     kind: str
     words: str
@@ -134,7 +153,7 @@ class Fault:
     leader: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fault as a schedule file holds it."""
+        """Return the fault in the form of a schedule file."""
         return {
             "words": self.words,
             "nodes": list(self.nodes),
@@ -148,9 +167,11 @@ class Fault:
 class Measurement:
     """Values that were measured from `from_ns` to `to_ns` (ns since the test began).
 
-    phase: "inject", "hold", "before heal" or "heal".  links: "a>b" -> (beacons sent, beacons received).
-    also_cut: links that other faults cut during all of that time.  unsettled: links whose order changed meanwhile.
-    problems: why something could not be measured, in words.
+    phase: "inject", "hold", "before heal" or "heal"
+    links: "a>b" -> (beacons sent, beacons received)
+    also_cut: links that other faults cut during the whole measurement
+    unsettled: links that were cut or healed during the measurement
+    problems: reasons why a value could not be measured, in words
     """
 
     phase: str
@@ -166,7 +187,11 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A summary of measurements.  links: "a>b" -> (beacons sent, received); states: node -> process state."""
+    """A summary of measurements.
+
+    links: "a>b" -> (beacons sent, received)
+    states: node -> process state
+    """
 
     verdict: str  # "as ordered", "not as ordered", "indeterminate"
     links: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -176,16 +201,18 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """Everything known of one fault.  Times are ns since the test began; -1 = did not happen.
+    """Everything known about one fault.  Times are ns since the test began; -1: it did not happen.
 
-    kind: of the fault, as in `card`.  leader, epoch: who led when the card was resolved, if a node did.
-    ordered: what measurements must show.
-    injected_ns: when the order had been carried out.  apply_ms: how long that took.
-    measured: every measurement, from which `checkers.run_quality.faults_installed` computes what became of the fault.
-    achieved, reason, lapsed_ns: what it computed when the record was last changed.
-    over_budget: with the faults before it, it cost more than a minority of servers what they had fsynced.
-    impossible: it was skipped because no fault of its kind can be carried out on this system here.
-    inject_proof, heal_proof: summaries for a reader.
+    kind: of the fault, as in `card`
+    leader, epoch: the leader when the card was resolved, if there was one
+    ordered: the values that measurements must show
+    injected_ns: time when the fault had been carried out
+    apply_ms: milliseconds that carrying it out took
+    measured: every measurement; `checkers.run_quality.faults_installed` computes the outcome from them
+    achieved, reason, lapsed_ns: the computed outcome at the last change of the record
+    over_budget: True if this fault and those before it cost more than a minority of servers their fsynced data
+    impossible: True if it was skipped because no fault of its kind can be carried out on this system and backend
+    inject_proof, heal_proof: summaries for a reader
     """
 
     card: Card
@@ -216,42 +243,43 @@ class FaultRecord:
 
     @property
     def began_ns(self) -> int:
-        """Earliest begin of the fault: an order may take effect before it returns.  -1: it was not carried out."""
+        """Earliest time at which the fault began, because it may take effect before the order returns.  -1: it was not
+        carried out."""
         return self.injected_ns - int(max(self.apply_ms, 0.0) * 1e6) if self.injected_ns >= 0 else -1
 
     @property
     def may_die(self) -> bool:
-        """The processes of its nodes may end because of it, and that is no violation."""
+        """True if the fault may end the processes of its nodes, so that their end is no violation."""
         return self.settings.get(MAY_DIE) is True
 
     @property
     def may_stay_down(self) -> bool:
-        """These processes may refuse to start again, until the end of the run."""
+        """True if the processes of its nodes may refuse to start until the end of the run."""
         return self.settings.get(MAY_STAY_DOWN) is True
 
     @property
     def damages_data(self) -> bool:
-        """From its begin on, the disks of its nodes are no evidence of what the system does."""
+        """True if the disks of its nodes are no evidence about the system after the fault began."""
         return self.settings.get(DAMAGES_DATA) is True
 
     @property
     def wipes_disks(self) -> bool:
-        """Its nodes come back with empty disks."""
+        """True if its nodes restart with empty disks."""
         return self.settings.get(WIPES_DISKS) is True
 
     @property
     def loses_unsynced(self) -> bool:
-        """The disks of its nodes lose what was not fsynced."""
+        """True if the disks of its nodes lose data that was not fsynced."""
         return KEPT in self.settings
 
     @property
     def changes_members(self) -> bool:
-        """Return whether its begin and its heal change the members of the system."""
+        """Return True if its begin and its heal change the members of the system."""
         return self.settings.get(CHANGES_MEMBERS) is True
 
     @property
     def hits_one_process(self) -> bool:
-        """It hits one named process of its servers, which may have several."""
+        """True if it hits only one named process of each server, which may have several."""
         return _ONE_PROCESS in self.card.kind
 
     @property
@@ -263,27 +291,30 @@ class FaultRecord:
         return self.healed_ns >= 0
 
     def end_ns(self, otherwise_ns: int) -> int:
-        """Return the time of its heal.  otherwise_ns: the end of a fault that was never healed."""
+        """Return the time of its heal, or `otherwise_ns` if it was never healed."""
         return self.healed_ns if self.healed else otherwise_ns
 
     def in_force(self, from_ns: int, to_ns: int) -> bool:
-        """Return whether the fault was in force at some moment of this span, both ends included, by inject and heal."""
+        """Return True if the fault was in force at any time of this span, both ends included.
+
+        The times of injection and heal decide, not the measurements.
+        """
         return self.carried_out and self.began_ns <= to_ns and (not self.healed or self.healed_ns >= from_ns)
 
     @property
     def ended(self) -> frozenset[str]:
-        """The nodes whose server it was to end."""
+        """The nodes whose server it was ordered to end."""
         return frozenset(node for node, state in self.ordered.held.states.items() if state == "dead")
 
     def may_end(self, node: str) -> bool:
-        """Return whether the end of this node's server may have been ordered by this fault."""
+        """Return True if this fault may be the reason that this node's server ended."""
         return node in self.ended or (self.may_die and node in self.nodes)
 
     @property
     def killed(self) -> frozenset[str]:
-        """The nodes whose process this fault ends, or may end: they are started again at the last heal.
+        """The nodes whose process this fault ends, or may end.  They are restarted at the last heal.
 
-        A node that may stay down was started at the fault's own heal, and is not started once more."""
+        Nodes that may stay down are not among them: they were started at the fault's own heal."""
         if self.may_stay_down:
             return frozenset()
         return self.ended | frozenset(self.nodes if self.may_die else ())
@@ -293,8 +324,12 @@ SILENT = ("dead", "stopped")
 
 
 class HeldWindow(NamedTuple):
-    """what: a state in SILENT, or "cut".  subject: a node, or (source, destination) of a link.  from_ns, to_ns: since
-    the test began."""
+    """A span of time in which a fault was measured to be in force.
+
+    what: a state in SILENT, or "cut"
+    subject: a node, or (source, destination) of a link
+    from_ns, to_ns: since the test began
+    """
 
     what: str
     subject: Any
@@ -303,19 +338,19 @@ class HeldWindow(NamedTuple):
 
 
 def silent_processes(record: FaultRecord) -> Iterator[HeldWindow]:
-    """Yields the stretch of each node whose process was measured dead or stopped, as ordered."""
+    """Yield the span of each node whose process was measured dead or stopped, as ordered."""
     for node, state in record.ordered.held.states.items():
         if state not in SILENT:
             continue
         shown = [(m, m.states[node]) for m in _until_heal(record) if node in m.states]
         while shown and shown[0][1] != state:
-            del shown[0]  # a change may take a moment to show
+            del shown[0]  # the ordered state may appear with a short delay
         if all(measured == state for _, measured in shown):
             yield from _stretch(state, node, [measurement for measurement, _ in shown])
 
 
 def cut_links(record: FaultRecord) -> Iterator[HeldWindow]:
-    """Yields the stretch of each directed link that the fault cuts and over which no beacon came."""
+    """Yield the span of each directed link that the fault cuts and over which no beacon arrived."""
     for source, destination in record.cut:
         name = f"{source}>{destination}"
         shown = [m for m in _until_heal(record) if name in m.links]

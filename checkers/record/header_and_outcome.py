@@ -1,12 +1,12 @@
-"""What is known at the two ends of a run: its header, `test.json`, and its outcome, at the end of the journal.
+"""The header of a run, `test.json`, and its outcome, at the end of the journal.
 
 *Header:* what was run, by which versions, and since when.  The harness writes it before the run begins, and
-again whenever it learns more: the clocks, and the cards it dealt.
+again whenever it learns more: the clocks, and the cards of the schedule.
 
-*Clocks.*  The harness reads the times of the history from its own clock.  Nodes on the same machine share this clock,
+*Clocks.*  The harness takes the times of the history from its own clock.  Nodes on the same machine share this clock,
 so a time in a trace can be compared with a time in the history.  Nodes on other machines have other clocks.  The
-harness measures how far each clock is ahead, and a bound of the error (`clocks` in test.json).  So the report can show
-a node's rows at about the right place.  No violation may follow from such a comparison.
+harness measures how far each clock is ahead, and the maximum error (`clocks` in test.json).  So the report can show
+a node's rows at about the right position.  No violation may follow from such a comparison.
 
 The backend determines whether nodes share that clock, and test.json records it as `nodes_clock`.  Without test.json,
 the nodes of a run count as having clocks of their own.
@@ -25,7 +25,7 @@ from checkers.record.faults import AT_TIMES, Card, Proof
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """The monotonic clock of a node is ahead of the harness' own by ahead_ns, give or take error_ns."""
+    """The monotonic clock of a node is `ahead_ns` ahead of the harness's own, plus or minus `error_ns`."""
 
     ahead_ns: int
     error_ns: int
@@ -33,7 +33,11 @@ class ClockOffset:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """revision: of this repository, "" outside of one.  dirty: whether files differ from it."""
+    """The version of Krucible that made a run.
+
+    revision: Git revision of this repository; "" outside of a repository
+    dirty: True if files differ from the revision
+    """
 
     revision: str = ""
     dirty: bool = False
@@ -43,14 +47,18 @@ class Revision:
 class Header:
     """The content of test.json.
 
-    format: of the run folder (`run_record.FORMAT`).
-    run_id: unique among runs of one machine.  test: name of the test, and of the folder above the run's.
-    started_utc: in ISO 8601.  started_monotonic_ns: when the test began, by the monotonic clock of the harness.
-    spec: what was to be run, every option by its name.  rerun: the shell command that runs it again.
-    clocks: node -> its clock, for nodes that do not share the harness' own.
-    schedule, main_began_ns: the cards that were dealt, and the begin of the main phase; None and -1 before it.
-    nodes_clock: whose clock the nodes have, one of NodesClock.  None: not known.
-    programs: path on the nodes -> SHA-256 of each program that was built for this run.
+    format: format of the run folder (`run_record.FORMAT`)
+    run_id: unique among runs of one machine
+    test: name of the test, and of the folder that contains the run's
+    started_utc: in ISO 8601
+    started_monotonic_ns: time when the test began, by the monotonic clock of the harness
+    spec: the specification of the run, with every option by name
+    rerun: shell command that repeats the run
+    clocks: node -> its clock, for nodes that do not share the harness's own
+    schedule: the cards of the schedule; None before the main phase
+    main_began_ns: begin of the main phase; -1 before it
+    nodes_clock: owner of the nodes' clock, one of NodesClock; None: not known
+    programs: path on the nodes -> SHA-256 of each program that was built for this run
     """
 
     spec: Mapping[str, Any]
@@ -72,20 +80,23 @@ class Header:
 
 
 NodesClock = Literal["same kernel", "same machine", "own"]
-"""Owner of the nodes' monotonic clock.  same kernel: certainly the harness.  same machine: the harness too, unless the
-container engine runs in a virtual machine.  own: every node has a clock of its own."""
+"""Owner of the nodes' monotonic clock.
+
+same kernel: certainly the harness
+same machine: the harness too, unless the container engine runs in a virtual machine
+own: every node has its own clock"""
 _BEFORE_IT_WAS_RECORDED: Mapping[str, NodesClock] = {
     "docker": "same machine",
     "namespaces": "same kernel",
     "in-process": "same kernel",
 }
-"""Backend -> the clock of its nodes, for runs whose test.json does not record it.  No backend is ever added here."""
+"""Backend -> clock of its nodes, for runs whose test.json does not record the clock.  No backend is ever added here."""
 UNBOUNDED_NS = 2**62
-"""Error of a clock that the harness did not measure, longer than any run."""
+"""Assumed error of a clock that the harness did not measure; longer than any run."""
 
 
 def nodes_clock(header: Header | None) -> NodesClock:
-    """Return the owner of the clock of this run's nodes; "own" where that is not known."""
+    """Return the owner of the clock of this run's nodes; "own" if it is not known."""
     if header is None:
         return "own"
     recorded = header.nodes_clock
@@ -95,17 +106,17 @@ def nodes_clock(header: Header | None) -> NodesClock:
 
 
 def one_clock(header: Header | None) -> bool:
-    """Return whether all nodes share the harness' clock."""
+    """Return True if all nodes share the harness's clock."""
     return nodes_clock(header) != "own"
 
 
 def one_kernel(header: Header | None) -> bool:
-    """Return whether all nodes certainly run on the harness' kernel, so that its clock is theirs."""
+    """Return True if all nodes certainly run on the harness's kernel and therefore share its clock."""
     return nodes_clock(header) == "same kernel"
 
 
 def started_on(header: Header | None) -> Callable[[str], int]:
-    """Return a function from a node to the start of the test, in ns of the node's own clock.
+    """Return a function that maps a node to the start of the test, in ns of the node's own clock.
 
     If test.json does not record the start, it counts as 0 on the clock of the harness.
     """
@@ -117,7 +128,7 @@ def started_on(header: Header | None) -> Callable[[str], int]:
 
 
 def error_ns(header: Header | None, node: str) -> int:
-    """Return the maximum error, in ns, of a time of this node when it is shown as a time of the history."""
+    """Return the maximum error, in ns, of a time of this node after its conversion to a time of the history."""
     if one_clock(header):
         return 0
     clock = header.clocks.get(node) if header is not None else None
@@ -126,8 +137,11 @@ def error_ns(header: Header | None, node: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One of `PHASES`.  The rows of the history from first_row to before end_row fall into it; -1: not known.
-    broken_off: it ended by an exception, such as Ctrl-C."""
+    """One of `PHASES`.
+
+    first_row, end_row: the phase contains the rows of the history from `first_row` to `end_row` - 1; -1: not known
+    broken_off: True if an exception, such as Ctrl-C, ended the phase
+    """
 
     name: str
     start_ns: int
@@ -139,7 +153,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """The harness' own loop did not run for stall_ms, until time_ns."""
+    """A time of `stall_ms`, until `time_ns`, in which the harness's own loop did not run."""
 
     time_ns: int
     stall_ms: float
@@ -147,13 +161,15 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """The end of a server process, or a complaint in a node's own log.
+    """The end of a server process, or a complaint: a line in a node's own log that reports an error of the server.
 
-    time_ns: of the end; a complaint has none (-1).  status: exit status, or minus the number of the signal.
-    ordered: whether the harness ordered the end.  excerpt: what the process printed last, or the complaint itself.
-    pid: the process that ended or complained; -1: it is not known which one complained; None: not recorded.
-    lines_before_end: of a complaint: how many lines its process still wrote.
-    oom_kills: how often the kernel's out-of-memory killer struck on that machine since the server started.
+    time_ns: time of the end; -1 for a complaint
+    status: exit status, or minus the number of the signal
+    ordered: True if the harness ordered the end
+    excerpt: the last lines that the process printed, or the complaint
+    pid: the process that ended or complained; -1: it is not known which process complained; None: not recorded
+    lines_before_end: number of lines that the process wrote after its complaint
+    oom_kills: number of kills by the kernel's out-of-memory killer on that machine since the server started
     """
 
     node: str
@@ -169,13 +185,16 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Record of the recovery phase.  The fields from `recovered` on are there only if it came to its end.
+    """Record of the recovery phase.  The fields from `recovered` on exist only if the phase was completed.
 
-    needed: whether there were nodes that had to recover.  proof: that everything was healed.
-    seconds: how long the system took.  waiting_for: what it still lacked.
-    not_known: nothing could tell whether it did.
-    beats_sent: server -> of the beats that were due, the share that its agent sent.
-    looked_at: server -> what showed that it came back.  without_evidence: of these only a running process was seen.
+    needed: True if there were nodes that had to recover
+    proof: proof that every fault was healed
+    seconds: time that the system took to recover
+    waiting_for: what the system still lacked
+    not_known: True if nothing could tell whether the system recovered
+    beats_sent: server -> fraction of the due heartbeats that its agent sent
+    looked_at: server -> what showed that it recovered
+    without_evidence: servers of which only a running process was seen
     """
 
     needed: bool = True
@@ -192,7 +211,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class SeenLeader:
-    """The harness saw at time_ns for the first time that this node leads this epoch."""
+    """The first time at which the harness saw that this node led this epoch."""
 
     time_ns: int
     node: str
@@ -201,9 +220,9 @@ class SeenLeader:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a node reported about itself from time_ns to until_ns, in `looks` consecutive looks.
+    """What a node reported about itself from `time_ns` to `until_ns`, in `looks` consecutive polls.
 
-    disk: the id of its disk, "" where it names none; with another one it is another replica."""
+    disk: id of the node's disk, "" if it reports none; a node with another disk is another replica"""
 
     time_ns: int
     until_ns: int
@@ -217,10 +236,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSums:
-    """Sums that a node measured of processors until time_ns; each is a sum, of which only the growth counts.
+    """Waiting and running times that a node measured until `time_ns`.  They are running totals: only growth counts.
 
-    pressure_s: seconds in which some process of the machine waited for a processor.  waited_s, ran_s: seconds that the
-    threads of the node's server waited for one, and ran.  None: not measured there."""
+    pressure_s: seconds in which some process of the machine waited for a processor; None: not measured
+    waited_s: seconds in which the threads of the node's server waited for a processor; None: not measured
+    ran_s: seconds in which these threads ran; None: not measured"""
 
     time_ns: int
     pressure_s: float | None = field(default=None, metadata=AT_TIMES)
@@ -239,8 +259,9 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class OnlineViolation:
-    """A violation that online checks reported at time_ns.  The last four fields name the place of the violation, as far
-    as it is known.
+    """A violation that online checks reported at `time_ns`.
+
+    key, nodes, epoch, offset: location of the violation, as far as it is known
     """
 
     checker: str
@@ -257,8 +278,11 @@ class OnlineViolation:
 class OnlineChecks:
     """Record of what online checks did and found.
 
-    looks: how often they looked; behind_s: how long the slowest look took; cpu_s: what all looks cost.
-    completions, trace_rows, log_entries: how much they judged.  failure: why they were given up, "" if they were not.
+    looks: number of looks
+    behind_s: seconds that the slowest look took
+    cpu_s: seconds of CPU that all looks took
+    completions, trace_rows, log_entries: number of judged items
+    failure: reason why the online checks were given up; "" if they were not
     """
 
     findings: tuple[OnlineViolation, ...] = ()
@@ -273,8 +297,11 @@ class OnlineChecks:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Record of what faults met.  cells: (kind, role, phase, looks).  situations: name -> looks; None: no node reports
-    it."""
+    """Record of the situations that faults met.
+
+    cells: (kind, role, phase, number of looks)
+    situations: name -> number of looks; None: no node reports it
+    """
 
     cells: tuple[tuple[str, str, str, int], ...] = ()
     situations: Mapping[str, int | None] = field(default_factory=dict)
@@ -282,18 +309,24 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Record of what a run ended with. phases: derived from the journal, so the event does not repeat them.
+    """Record of what a run ended with.
 
-    declares: what the subject has, and how long it takes to fail over (`system_under_test.subject.Declares`).
-    achieved_rate_hz: outside faults; None if the main phase did not end.  scheduled_rate_hz: 0 is without a pause.
-    loop_late_ms: "p50", "p99" and "most" of how late the harness' own loop woke up.  loop_stalls: over 500 ms.
-    took_ms: function -> median of what ok operations took by the clocks of the client nodes.
-    longest_copy_stop_s: for how long a copy stopped a node, at most.
-    steal_s: node -> seconds of CPU that its host took.  processor: node -> what it measured, every few seconds.
-    final_reads: key -> "ok" or why it could not be read.  final_reads_by_server: node -> the same of its own clients.
-    reports: each change of what a node reported of itself, a bounded number of them.  None: none was kept.
-    set_up_failure: why the subject never became ready, "" if it did.  interrupted: the user ended the run.
-    online: None if there were no online checks.
+    declares: the features of the subject, and its failover time (`system_under_test.subject.Declares`)
+    phases: derived from the journal, so the event does not repeat them
+    achieved_rate_hz: rate outside faults; None if the main phase did not end
+    scheduled_rate_hz: 0: clients do not pause between operations
+    loop_late_ms: "p50", "p99" and "most" of the delay with which the harness's own loop woke up
+    loop_stalls: delays of over 500 ms
+    took_ms: function -> median duration of ok operations, by the clocks of the client nodes
+    longest_copy_stop_s: longest time for which a copy stopped a node
+    steal_s: node -> seconds of CPU that its host took
+    processor: node -> its measurements, one every few seconds
+    final_reads: key -> "ok", or the reason why the key could not be read
+    final_reads_by_server: node -> the same for the node's own clients
+    reports: changes in what nodes reported about themselves, up to a limit; None: reports were not kept
+    set_up_failure: reason why the subject never became ready; "" if it did
+    interrupted: True if the user ended the run
+    online: None if there were no online checks
     """
 
     declares: Mapping[str, bool | float] = field(default_factory=dict)
@@ -319,5 +352,5 @@ class RunOutcome:
     coverage: Coverage | None = None
 
     def phase(self, name: str) -> Phase | None:
-        """Return the phase of this name; None if the run did not come to it."""
+        """Return the phase of this name; None if the run did not reach it."""
         return next((phase for phase in self.phases if phase.name == name), None)

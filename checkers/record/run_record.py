@@ -1,17 +1,17 @@
 """The journal of a run, `journal.jsonl`, and the one reader of the small files of a run, `test.json` and the journal.
 
-The journal says what the harness did itself, event by event, as it happened.  The history holds the operations of
-clients.  The journal holds everything else: phases, faults, copies of data directories, and at the end what only the
-harness knows.  Each fact is written once, at the moment it is known, so a harness that is killed loses no record of
-what it had done.  What readers ask for (`RunRecord`) is derived from the events: the record of each fault from its
-changes, the phases from their begins and ends, the list of copies.
+The journal records what the harness itself did, event by event, as it happened.  The history contains the operations
+of clients.  The journal contains everything else: phases, faults, copies of data directories, and at the end what only
+the harness knows.  Each fact is written once, at the moment it is known, so if the harness is killed, the record of
+what it had done is complete.  The data for readers (`RunRecord`) is derived from the events: the record of each fault
+from its changes, the phases from their begins and ends, the list of copies.
 
 A line is a JSON object: `time_ns`, since the test began; `row`, the number of rows that the history had then; `event`,
-one of EVENTS; and the fields of that event.  The last line is `end`, which counts the rows of the history.
+one of EVENTS; and the fields of that event.  The last line is `end`, which contains the number of rows of the history.
 
-Both files are decoded into the types of this room, strictly.  Damage has one kind of error, BrokenFile, which names the
-file and the field: no JSON, a missing field, a value of another type, or an integer beyond 64 bits.  Nothing is
-replaced by a default.  Unknown fields are ignored, because later versions may record more.
+Both files are decoded strictly, into the types of this package.  A corrupt file raises BrokenFile, which names the
+file and the field: no JSON, a missing field, a value of another type, or an integer beyond 64 bits.  No default
+replaces a value.  Unknown fields are ignored, because later versions may record more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from checkers.record.header_and_outcome import Header, Phase, RunOutcome
 JOURNAL = "journal.jsonl"
 
 FORMAT = 3
-"""The format of a run folder, which test.json and the first event name.  Runs of another format are refused."""
+"""Format of a run folder, as stated in test.json and the first event.  Runs of other formats are refused."""
 
 BEGAN, ENDED, BROKEN_OFF = "began", "ended", "broken off"
 """States of a phase."""
@@ -59,21 +59,21 @@ class PhaseChange:
 
 @dataclass(frozen=True, slots=True)
 class FaultChange:
-    """A fault's record has changed. Its `measured` holds only the measurements since its last change."""
+    """A fault's record has changed.  `measured` contains only the measurements since its last change."""
 
     record: FaultRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """Data directories are about to be copied. when: the reason for the copies."""
+    """Data directories are about to be copied.  when: reason for the copies."""
 
     when: str
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Data directories were copied.  copies: none if the copying failed."""
+    """Data directories were copied.  copies: empty if the copying failed."""
 
     when: str
     copies: tuple[Copy, ...]
@@ -81,7 +81,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Concluded:
-    """The run is over.  outcome: without its phases, which other events state."""
+    """The run is over.  outcome: the outcome without its phases, which other events record."""
 
     outcome: RunOutcome
 
@@ -109,7 +109,7 @@ _NAMES = {type_: name for name, type_ in EVENTS.items()}
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One event of the journal.  row: number of rows that the history had."""
+    """One event of the journal.  row: number of rows that the history had at that time."""
 
     time_ns: int
     row: int
@@ -117,7 +117,7 @@ class JournalEntry:
 
 
 def line_of(entry: JournalEntry) -> str:
-    """Return the entry as a line of the file."""
+    """Return the entry as a line of the journal."""
     fields: dict[str, Any] = as_json(entry.happened)
     return json.dumps({"time_ns": entry.time_ns, "row": entry.row, "event": _NAMES[type(entry.happened)], **fields})
 
@@ -132,7 +132,7 @@ _H = TypeVar("_H", bound=Happened)
 class RunRecord:
     """Record that the harness made of one run.  Each file is read once, on first use.  Raises BrokenFile.
 
-    A missing file is empty: the run was broken off before it was written.
+    A missing file counts as empty: the run ended before the file was written.
     """
 
     def __init__(self, root: Path) -> None:
@@ -140,14 +140,14 @@ class RunRecord:
 
     @cached_property
     def header(self) -> Header | None:
-        """test.json; None if there is none."""
+        """The content of test.json; None if there is no such file."""
         path = self.root / TEST
         raw = read_json(path)
         if raw is None and not path.exists():
             return None
         stated = raw.get("format", 0) if isinstance(raw, Mapping) else FORMAT
         if type(stated) is int and stated != FORMAT:
-            words = f"the run is of format {stated}, and this version of Krucible judges format {FORMAT}"
+            words = f"the run has format {stated}, and this version of Krucible judges format {FORMAT}"
             raise BrokenFile(f"{TEST}: {words}: judge it with the version that recorded it (`git` in {TEST})")
         return decoded(TEST, raw, Header, whole=True)
 
@@ -158,7 +158,7 @@ class RunRecord:
 
     @cached_property
     def faults(self) -> tuple[FaultRecord, ...]:
-        """The record of each fault as it was last, in the order of the cards as they were played."""
+        """The latest record of each fault, in the order in which the cards were played."""
         records: dict[int, FaultRecord] = {}
         for change in _of(self.journal, FaultChange):
             number = change.record.card.number
@@ -187,19 +187,19 @@ class RunRecord:
 
     @cached_property
     def outcome(self) -> RunOutcome | None:
-        """Return what only the harness knows; None if it did not come to its end."""
+        """Return what only the harness knows; None if the run did not reach its end."""
         last = next(iter(_of(self.journal, Concluded)), None)
         return replace(last.outcome, phases=self.phases) if last is not None else None
 
     @property
     def begun(self) -> Begun | None:
-        """The first event, if the journal begins as it must."""
+        """The first event of the journal; None if the journal does not begin with Begun."""
         first = self.journal[0].happened if self.journal else None
         return first if isinstance(first, Begun) else None
 
     @property
     def ended(self) -> JournalEnd | None:
-        """The last event, if the journal ends as it must."""
+        """The last event of the journal; None if the journal does not end with JournalEnd."""
         last = self.journal[-1].happened if self.journal else None
         return last if isinstance(last, JournalEnd) else None
 
@@ -209,7 +209,7 @@ def _of(entries: Sequence[JournalEntry], type_: type[_H]) -> Iterator[_H]:
 
 
 def _entries(path: Path) -> Iterator[JournalEntry]:
-    """The events in the file.  Its last line may be torn: the harness was killed while it wrote it."""
+    """Yield the events in the file.  The last line is incomplete if the harness was killed while it wrote the line."""
     try:
         lines = regular(path).read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -218,7 +218,7 @@ def _entries(path: Path) -> Iterator[JournalEntry]:
         name = f"{path.name}, line {number}"
         raw = _decoded_json(line, name)
         if not isinstance(raw, dict):
-            raise BrokenFile(f"{name}: it is no JSON object")
+            raise BrokenFile(f"{name}: not a JSON object")
         event = str(raw.get("event"))
         if event not in EVENTS:
             raise BrokenFile(f"{name}: {event!r:.40} is no event of a journal")
@@ -232,7 +232,7 @@ def _entries(path: Path) -> Iterator[JournalEntry]:
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file; None if there is no such file.
 
-    Raises BrokenFile if the file is not JSON, or not a regular file of bounded size."""
+    Raises BrokenFile if the file is not JSON, not a regular file, or too large."""
     try:
         text = regular(path).read_bytes()
     except FileNotFoundError:
@@ -241,8 +241,9 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; empty if there is no such file.  Raises BrokenFile if the file holds anything
-    else.
+    """Return the object in a JSON file; empty if there is no such file.
+
+    Raises BrokenFile if the file contains anything else.
     """
     found = read_json(path)
     if found is None and not path.exists():
@@ -253,8 +254,9 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """Return the list of objects in a JSON file; empty if there is no such file.  Raises BrokenFile if it is anything
-    else.
+    """Return the list of objects in a JSON file; empty if there is no such file.
+
+    Raises BrokenFile if the file contains anything else.
     """
     found = read_json(path)
     if found is None and not path.exists():
@@ -285,7 +287,10 @@ def real(value: Any, default: float) -> float:
 
 
 def _is_number(value: Any) -> bool:
-    """JSON allows integers of any length, and Python's reader infinity and NaN as well."""
+    """Return True for a finite number of at most 64 bits.
+
+    JSON allows integers of any length, and Python's JSON reader also accepts infinity and NaN.
+    """
     return isinstance(value, int | float) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
@@ -300,9 +305,11 @@ def _decoded_json(text: bytes, name: str) -> Any:
 
 
 def decoded(name: str, raw: Any, type_: type[_T], *, whole: bool) -> _T:
-    """Return a value of one of the record's types. name: of the file. raw: its JSON.  Raises BrokenFile.
+    """Decode a value of one of the record's types.  Raises BrokenFile.
 
-    whole: every field must be there, except those that only some records have (AT_TIMES)."""
+    name: name of the file
+    raw: the JSON value
+    whole: True if every field must exist, except optional ones (AT_TIMES)"""
     try:
         value = msgspec.convert(raw, type_)
     except (msgspec.ValidationError, RecursionError, OverflowError) as problem:
@@ -315,19 +322,19 @@ def decoded(name: str, raw: Any, type_: type[_T], *, whole: bool) -> _T:
 
 
 def _plain(at: str) -> str:
-    """Return a path of msgspec, as "`$[0].card.number`", in the form "[0].card.number: "."""
+    """Convert a path of msgspec, such as "`$[0].card.number`", to the form "[0].card.number: "."""
     place = at.strip("`").removeprefix("$").removeprefix(".")
     return f"{place}: " if place else ""
 
 
 @cache
 def _fields(type_: type) -> tuple[tuple[str, bool], ...]:
-    """Return the name of each field, and whether every record must have it."""
+    """Return the name of each field, and True if every record must have the field."""
     return tuple((f.name, not f.metadata.get("at times")) for f in fields(type_))
 
 
 def _lacking(raw: Any, value: Any, at: str) -> Iterator[str]:
-    """Yields the fields that the records in a value must have and its JSON has not, each in words with its place."""
+    """Yield, in words and with its place, each field that a record in `value` must have but that its JSON lacks."""
     if is_dataclass(value) and not isinstance(value, type):
         for name, demanded in _fields(type(value)):
             if name in raw:

@@ -135,7 +135,7 @@ def _demand_safe(root: Path, folder: str, trust: bool) -> None:
     Raise WrongSpec if no trusted key has signed it. trust: the user trusts it without that.
     """
     links = [path for path in (root / folder, *(root / folder).rglob("*")) if path.is_symlink()]
-    broken = {str(path.relative_to(root)): "is a symbolic link, and a run holds none" for path in links}
+    broken = {str(path.relative_to(root)): "is a symbolic link, which a run folder must not contain" for path in links}
     for name, what in (broken | broken_files(root, TEST) | broken_files(root, f"{folder}/")).items():
         raise BrokenFile(f"{name} {what}, so nothing in {folder}/ is executed, and the run cannot be judged")
     files = sorted(path for path in (root / folder).rglob("*") if path.suffix in _EXECUTABLE)

@@ -52,11 +52,11 @@ def listener(path: Path) -> None:
 
 
 WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
-    "pipe": (pipe, "is a pipe, and a run holds only files"),
-    "socket": (listener, "is a socket, and a run holds only files"),
-    "device": (device, "is a device, and a run holds only files"),
+    "pipe": (pipe, "is a pipe; a run folder contains only regular files"),
+    "socket": (listener, "is a socket; a run folder contains only regular files"),
+    "device": (device, "is a device; a run folder contains only regular files"),
     "holes": (made_of_holes, "bytes"),
-    "link": (link_out, "is a symbolic link, and a run holds none"),
+    "link": (link_out, "is a symbolic link, which a run folder must not contain"),
 }
 PIECES = (
     "test.json",
@@ -96,7 +96,7 @@ def test_a_small_file_is_looked_at_before_it_is_opened(make: Callable[[Path], No
 def test_a_file_that_is_larger_than_its_kind_may_be_is_refused(tmp_path: Path) -> None:
     (path := tmp_path / "faults.json").write_bytes(b"[]" + b" " * 99)
     assert regular(path, 101) == path
-    with pytest.raises(BrokenFile, match=r"faults.json has 101 bytes, and at most 100 are read"):
+    with pytest.raises(BrokenFile, match=r"faults.json has 101 bytes; the limit is 100"):
         regular(path, 100)
     with pytest.raises(FileNotFoundError):
         regular(tmp_path / "none")

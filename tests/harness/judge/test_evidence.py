@@ -227,5 +227,5 @@ def test_a_run_without_its_manifest_is_unknown_and_one_of_another_format_is_refu
     assert "there is no manifest.json" in why_unknown(sealed)
     test = json.loads((sealed / "test.json").read_text())
     (sealed / "test.json").write_text(json.dumps(test | {"format": 2}))
-    with pytest.raises(BrokenFile, match="the run is of format 2, and this version of Krucible judges"):
+    with pytest.raises(BrokenFile, match="the run has format 2, and this version of Krucible judges"):
         judged(sealed)
