@@ -1,9 +1,8 @@
-"""Part that every backend with an agent on each node has in common: all verbs but making nodes, cutting links, removing
-all.
+"""Base class of every backend that runs an agent on each node.  It implements all verbs except create, cut and destroy.
 
-A verb of `nemesis.cluster.Cluster` that one server's agent carries out is made of the agent's own (`_on`), by its
-signature.  A backend adds its nodes with `add`, opens the links with `open_links`, and implements `create`, `cut`
-and `destroy`.
+Where a verb of `nemesis.cluster.Cluster` is carried out by one server's agent, `_on` derives the verb from the agent's
+method, with the same signature.  A backend adds its nodes with `add`, opens the links with `open_links`, and implements
+`create`, `cut` and `destroy`.
 """
 
 from __future__ import annotations
@@ -53,28 +52,29 @@ from system_under_test.subject import Node, NodeGone, ProcessState
 BEACON_PORT, TRIAL_PORT = 7788, 7789
 _FIRST_SERVER, _FIRST_CLIENT = 11, 101
 IN_FLIGHT_S = 0.03
-"""Seconds after a window in which its last datagrams may still be under way."""
+"""Seconds after the end of a window during which datagrams sent in the window may still arrive."""
 _SETTLE_S = 0.05
 STOP_LIMIT_S = 15.0
-"""Seconds that a server, or one process of it, may take to end after SIGTERM: one that hands over its leadership takes
-several."""
+"""Maximum seconds from SIGTERM to the exit of a server or of one of its processes.  A server that hands over its
+leadership takes several seconds."""
 OPEN_LIMIT_S = 20.0
-"""Seconds that fresh links may take to carry their first beacon."""
+"""Maximum seconds until every new link has carried its first beacon."""
 _SUMS = ("pressure_s", "waited_s", "ran_s")
-"""Sums that an agent reports of processors, in seconds; below 0 where its kernel does not measure them."""
+"""Names of the sums of processor time that an agent reports, in seconds.  A sum is negative if the kernel of the node
+does not measure it."""
 
 _MADE_WITHOUT = {
     CLIENT_PROCESSES: "clients in processes of their own",
     DISK: "disks that can fail",
     CLOCK: "clocks that can be shifted",
 }
-"""Capability -> what a run that does not want it is made without."""
+"""Capability -> name of the feature that nodes lack if the run did not request the capability."""
 
 _LACKS = {
     REJECT: "cannot reset TCP on a cut link: choose --backend namespaces",
     PACKETS: "cannot impair packets, because no switch lies between hosts: choose --backend docker or namespaces",
 }
-"""Powers that a backend with agents lacks unless it says so -> how to get them."""
+"""Capability that a backend with agents lacks unless the backend overrides `lacks` -> the reason, and how to get it."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -93,10 +93,11 @@ def _on(
 
 
 def _on(capability: str, verb: Callable[..., Any], *, alone: bool = False) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Return the verb of `Cluster` that hands its arguments to a verb of one server's agent.
+    """Return the verb of `Cluster` that passes its arguments to a method of one server's agent.
 
-    capability: without it the verb raises CannotInject.  alone: wait while the server's data is being copied, because a
-    copy is of one state of the disk."""
+    capability: the returned verb raises CannotInject if the cluster lacks it
+    alone: True if the verb must wait while the server's data is copied, because a copy must show one state of the disk
+    """
 
     async def order(cluster: AgentCluster, server: str, /, *args: Any, **kwargs: Any) -> Any:
         if why := cluster.lacks(capability):
@@ -108,7 +109,7 @@ def _on(capability: str, verb: Callable[..., Any], *, alone: bool = False) -> Ca
 
 
 class AgentCluster(NodesOfRun):
-    """spec: whose nodes.  Nothing answers before `add` and after `close_links`: every verb raises NodeGone then."""
+    """Nodes of one run, each with an agent.  Before `add` and after `close_links` every verb raises NodeGone."""
 
     name = "agents"
     _trials = count(1)
@@ -126,7 +127,9 @@ class AgentCluster(NodesOfRun):
     # ---- what a backend calls ----------------------------------------------------------------------------------
 
     async def add(self, link: AgentLink, address: str, folder: str, python: tuple[str, ...]) -> AgentNode:
-        """Take over a node whose agent has answered `hello`.  folder: of the node, for its data, traces and logs."""
+        """Add a node whose agent has answered `hello`.
+
+        folder: path on the node for its data, traces and logs"""
         data = await self.data_folder(link, folder)
         node = AgentNode(link, address, data, f"{folder}/trace", f"{folder}/log", python)
         self._links[link.name] = link
@@ -139,9 +142,9 @@ class AgentCluster(NodesOfRun):
         return node
 
     async def install_clock(self, link: AgentLink, node: AgentNode) -> None:
-        """Start every server of this node with the library that shifts clocks, if the run needs that.
+        """If the run shifts clocks, make every server of this node start with the library that shifts its clock.
 
-        `lacks` says why it could not be done."""
+        If the library cannot be installed, `lacks` returns the reason."""
         if CLOCK not in self.spec.wanted or link.name not in self.servers or self.spec.needs.image:
             return
         try:
@@ -151,9 +154,9 @@ class AgentCluster(NodesOfRun):
             self._problems[CLOCK][link.name] = str(problem.strerror or problem)
 
     async def data_folder(self, link: AgentLink, folder: str) -> str:
-        """Return the folder for a server's data below `folder`: under FUSE if the run needs that and the node can.
+        """Return the folder for a server's data below `folder`, under FUSE if the run needs faults of disks.
 
-        Where it cannot, `lacks` says why, and every fault of disks is refused for that reason.
+        If the node cannot mount FUSE, `lacks` returns the reason, and every fault of disks is refused with that reason.
         """
         if DISK not in self.spec.wanted or link.name not in self.servers:
             return f"{folder}/data"
@@ -168,15 +171,15 @@ class AgentCluster(NodesOfRun):
         return f"{folder}/disk/{DATA}"
 
     def heard(self, node: str, event: Mapping[str, Any]) -> None:
-        """Note what an agent sends on its own: the `on_event` of every link."""
+        """Record an event that an agent reports without a request; every link calls this as its `on_event`."""
         if event["event"] == "exit":
             facts = (event[name] for name in ("pid", "monotonic_ns", "status", "ordered", "oom_kills"))
             self._exits.append(Exit(node, *facts))
 
     async def open_links(self, advice: str) -> None:
-        """Start the beacons, and wait until every link carries some.
+        """Start the beacons, and wait until at least one beacon has arrived on every link.
 
-        Raises BackendUnavailable, naming links that carry nothing and saying `advice`: something here filters."""
+        advice: end of the message of BackendUnavailable, which names links on which nothing arrives"""
         await self.start_beacons()
         deadline = time.monotonic() + OPEN_LIMIT_S
         while True:
@@ -198,7 +201,7 @@ class AgentCluster(NodesOfRun):
         await asyncio.gather(*(start(name) for name in addresses))
 
     async def close_links(self) -> None:
-        """End every agent's stdin, upon which it kills its server and ends."""
+        """Close the stdin of every agent.  An agent then kills its server and exits."""
         await asyncio.gather(*(link.close() for link in self._links.values()))
 
     # ---- nemesis.cluster.Cluster: links ------------------------------------------------------------------------
@@ -208,7 +211,7 @@ class AgentCluster(NodesOfRun):
         return self._node(name)
 
     async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
-        """See Cluster.impair.  A backend that can do it overrides this."""
+        """See Cluster.impair.  A backend that can impair links overrides this method."""
         if links:
             raise CannotInject(self.lacks(PACKETS) or f"backend {self.name} impairs no links")
 
@@ -344,7 +347,7 @@ class AgentCluster(NodesOfRun):
     # ---- what is lacking ---------------------------------------------------------------------------------------
 
     def lacks(self, capability: str) -> str:
-        """See Cluster.lacks; as far as is known by now."""
+        """See Cluster.lacks.  Before `create` has finished, problems of single nodes are not known yet."""
         if capability in (LINKS, PROCESSES):
             return ""
         if process := process_in(capability):
@@ -363,7 +366,7 @@ class AgentCluster(NodesOfRun):
         if process in self.spec.processes:
             return ""
         known = ", ".join(self.spec.processes)
-        there = f"it names {known}" if known else "it names none (`processes` of its class)"
+        there = f"it names {known}" if known else "its class names no processes (`processes`)"
         return f"the system under test names no process {process!r}; {there}"
 
     # ---- harness.backends.backend.Backend ----------------------------------------------------------------------
@@ -378,7 +381,7 @@ class AgentCluster(NodesOfRun):
         return tuple(self._exits)
 
     async def health(self) -> HostHealth:
-        """Nodes whose agents do not answer are left out."""
+        """See Backend.health.  Omits nodes whose agents do not answer."""
         answers = await self._ask_all(NodeVerbs.processor)
         return HostHealth(
             {n: a["steal_s"] - self._steal_at_start_s[n] for n, a in answers.items()},
@@ -398,7 +401,7 @@ class AgentCluster(NodesOfRun):
         return found
 
     def command_on(self, name: str, words: Sequence[str]) -> str:
-        """Return the command with which a user of this machine runs a program on a node, at a terminal.
+        """Return the shell command by which a user of this machine runs a program on a node in a terminal.
 
         A backend overrides this."""
         raise NotImplementedError(f"backend {self.name} enters no nodes")
@@ -419,7 +422,7 @@ class AgentCluster(NodesOfRun):
 
 
 def addresses(subnet: IPv4Network, servers: Sequence[str], clients: Sequence[str]) -> dict[str, str]:
-    """Node -> its fixed address.  Raises ValueError for more servers than fit below the clients."""
+    """Return node -> fixed address.  Raises ValueError if the subnet is too small for the servers or the clients."""
     if len(servers) > _FIRST_CLIENT - _FIRST_SERVER or len(clients) > 255 - _FIRST_CLIENT:
         raise ValueError(f"{len(servers)} servers and {len(clients)} client nodes do not fit into {subnet}")
     placed = {name: str(subnet[_FIRST_SERVER + place]) for place, name in enumerate(servers)}
@@ -427,17 +430,17 @@ def addresses(subnet: IPv4Network, servers: Sequence[str], clients: Sequence[str
 
 
 async def all_of(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All at once; the first failure ends the others."""
+    """Run the jobs concurrently.  The first failure cancels the other jobs and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             for job in jobs:
                 group.create_task(job)
-    except ExceptionGroup as failed:  # one reason is enough for a sentence; the others are mostly the same
+    except ExceptionGroup as failed:  # one reason is enough for the message; the others are usually the same
         raise failed.exceptions[0] from failed
 
 
 class SwitchedCluster(AgentCluster):
-    """Nodes whose frames a switch in userspace carries, which the agent of a helper runs."""
+    """Nodes that are connected by a userspace switch.  The agent of a helper node runs the switch."""
 
     def __init__(self, spec: ClusterSpec) -> None:
         super().__init__(spec)
@@ -454,8 +457,9 @@ class SwitchedCluster(AgentCluster):
         return "" if capability in (REJECT, PACKETS) else super().lacks(capability)
 
     async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        """See Cluster.cut.  Raises KeyError for an unknown node, OSError if the switch refuses or is dead: all links
-        are cut then."""
+        """See Cluster.cut.  Raises KeyError for an unknown node.
+
+        Raises OSError if the switch refuses the order or is dead; all links are cut then."""
         await self._order(links, {"cut": sorted(links), "reject": sorted(reject)})
 
     async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
@@ -472,7 +476,7 @@ class SwitchedCluster(AgentCluster):
 
 
 async def _answers(calls: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:
-    """Node -> answer, all requested at once; a node whose agent does not answer is left out."""
+    """Await all calls concurrently and return node -> answer, without nodes whose agents do not answer."""
     answers = await asyncio.gather(*calls.values(), return_exceptions=True)
     found: dict[str, T] = {}
     for name, answer in zip(calls, answers, strict=True):
@@ -484,7 +488,7 @@ async def _answers(calls: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:
 
 
 async def _has_ended(ended: Callable[[], Awaitable[bool]]) -> bool:
-    """Wait until a process has ended; False if it takes longer than STOP_LIMIT_S."""
+    """Wait until a process has ended.  Return False if it is still alive after STOP_LIMIT_S."""
     deadline = time.monotonic() + STOP_LIMIT_S
     while not (over := await ended()) and time.monotonic() < deadline:  # noqa: ASYNC110 - the node is asked
         await asyncio.sleep(0.02)

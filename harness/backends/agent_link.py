@@ -1,7 +1,8 @@
-"""The harness' end of the stream to an agent, and what it makes of it: a `Node` and a `ClientHost`.
+"""The harness' end of the stream to an agent, and the `Node` and the `ClientHost` that send their requests over it.
 
-Works over any pair of byte streams: a container's attached stdin, a local pipe, ssh.  Many requests may be under way
-at once; each has a number, and answers come back in any order.  An answer that no caller awaits any more is dropped.
+A link works over any pair of byte streams: a container's attached stdin, a local pipe, ssh.  Many requests may be in
+flight at once.  Each request has a number, and answers may arrive in any order.  An answer is dropped if its caller no
+longer waits for it.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from system_under_test.client import Outcome, Placement, Request
 from system_under_test.subject import Completed, NodeGone, ProcessState
 
 SILENT_S = 30.0
-"""An agent that sends nothing for so long after a request does not answer.  A dead agent is noticed at once, because
-its stream ends.  So this bounds only how long a living one may wait for CPU time: a machine with a load of 25 on two
-cores let agents wait for more than 10 s."""
+"""Seconds of silence after a request that count as no answer.  A dead agent is noticed at once, because its stream
+ends.  So this limit matters only for a live agent that waits for CPU time: on two cores with a load of 25, agents
+waited for more than 10 s."""
 ANSWER_S_MAX = 120.0
-"""Seconds that an agent that goes on sending may take for one answer, if the verb names no limit of its own."""
+"""Maximum seconds until the answer of an agent that is not silent, if the verb has no limit of its own."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Writer(Protocol):
-    """Part of `asyncio.StreamWriter` that a link needs."""
+    """The methods of `asyncio.StreamWriter` that a link calls."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -57,9 +58,10 @@ class _Waiting:
 class AgentLink:
     """Requests and answers over one stream.
 
-    name: of the node, for words.  on_event: gets every frame that the agent sends on its own.  words_of_node: what the
-    agent wrote to its stderr lately; quoted when it is gone.
-    gone: why the agent no longer answers; "" while it may.
+    name: name of the node, for messages
+    on_event: called with every frame that the agent sends without a request
+    words_of_node: returns the latest output of the agent on stderr, which is quoted once the agent is gone
+    gone: reason why the agent no longer answers, or "" while the stream is open
     """
 
     def __init__(
@@ -90,10 +92,11 @@ class AgentLink:
         timeout_s: float | None = None,
         sink: Callable[[bytes], Any] | None = None,
     ) -> tuple[dict[str, Any], bytes]:
-        """One request and its answer.  sink: gets the pieces of a long answer instead of the returned bytes.
+        """Send one request and return its answer.
 
-        timeout_s: a limit of the verb's own; None waits as long as the agent sends something every SILENT_S.
-        Raises NodeGone when the agent does not answer in time or its stream ends, OSError when it refuses.
+        timeout_s: seconds until the answer; None: at most SILENT_S of silence and ANSWER_S_MAX in total
+        sink: called with each piece of a long answer but the last, which is returned
+        Raises NodeGone if no answer arrives in time or the stream ends, OSError if the agent refuses the request.
         """
         if self.gone:
             raise NodeGone(self.gone)
@@ -123,9 +126,8 @@ class AgentLink:
     async def ask(self, verb: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def ask(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the agent (`harness.agent.process`) with its own arguments; returns and raises as `call`.
-
-        The limit is that of the method (`frames.limit`)."""
+        """Call a method of the agent (`harness.agent.process`), with that method's arguments and its limit
+        (`frames.limit`).  Returns the method's result; raises as `call` does."""
         given = signature_of(verb).bind(None, *args, **kwargs).arguments
         given.pop("self")
         sink, body = given.pop("piece", None), given.pop(body_of(verb), b"")
@@ -136,7 +138,7 @@ class AgentLink:
         return (result, answer) if str(signature_of(verb).return_annotation).endswith(", bytes]") else result
 
     async def close(self) -> None:
-        """End the agent's stdin, upon which it ends; wait for nothing."""
+        """Close the agent's stdin, so that the agent exits; do not wait for its exit."""
         self._end("the link was closed")
         self._listening.cancel()
         if self._writer.can_write_eof():
@@ -169,7 +171,8 @@ class AgentLink:
             waiting.answer.set_result((header["result"], b"".join(waiting.pieces) + body))
 
     def _give_up(self, number: int, verb: str, began_s: float, timeout_s: float | None) -> None:
-        """The deadline of a request has come.  It moves on while the agent is heard, unless the verb has a limit."""
+        """Fail a request at its deadline.  Extend the deadline if the agent has sent something recently and the verb
+        has no limit of its own."""
         waiting = self._waiting.get(number)
         if waiting is None or waiting.answer.done():
             return
@@ -197,7 +200,7 @@ _COPY_DATA = 'mkdir -p "$2" && cp -a "$1/." "$2" && du -bc "$3"/*.jsonl 2>/dev/n
 
 @dataclass(eq=False)
 class AgentNode:
-    """A `system_under_test.subject.Node` over a link."""
+    """A `system_under_test.subject.Node` whose requests travel over a link."""
 
     link: AgentLink
     address: str
@@ -206,14 +209,16 @@ class AgentNode:
     log_dir: str
     python: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
-    """Added to the environment of every server that is started here."""
+    """Variables added to the environment of every server that is started on this node."""
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self.name = self.link.name
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, output: str = "") -> int:
-        """See Node.start.  output: `log_dir`/server.log if not given."""
+        """See Node.start.
+
+        output: file for the server's output; "" means `log_dir`/server.log"""
         given = {**self.environment, **(env or {})}
         return await self.link.ask(ServerProcess.start, list(argv), given, output or f"{self.log_dir}/server.log")
 
@@ -224,7 +229,7 @@ class AgentNode:
         return await self.link.ask(ServerProcess.state)
 
     async def run(self, argv: Sequence[str], *, timeout_s: float = 30.0) -> Completed:
-        """See Node.run.  Raises OSError (ETIMEDOUT) if the command outlives timeout_s; it is then killed."""
+        """See Node.run.  If the command runs longer than timeout_s, kill it and raise OSError (ETIMEDOUT)."""
         (status, size), output = await self.link.ask(Commands.run, list(argv), timeout_s)
         return Completed(status, output[:size], output[size:])
 
@@ -237,14 +242,14 @@ class AgentNode:
         return b"".join(pieces)
 
     async def copy_out(self, path: str, destination: Path) -> None:
-        """A file becomes the file `destination`; a folder's contents stand in the folder `destination` afterwards."""
+        """Copy a file to the file `destination`, or the contents of a folder into the folder `destination`."""
         with tempfile.SpooledTemporaryFile(max_size=1 << 25) as spool:
             kind = await self.link.ask(Files.pack, path, spool.write)
             spool.seek(0)
             await asyncio.to_thread(_unpack, spool, destination, kind)
 
     async def copy_data(self, aside: str) -> int:
-        """See Node.copy_data.  Raises OSError with the node's own words if the copy failed."""
+        """See Node.copy_data.  If the copy fails, raises OSError with the error message of the node."""
         done = await self.run(["sh", "-c", _COPY_DATA, "sh", self.data_dir, aside, self.trace_dir], timeout_s=30.0)
         printed = done.succeeded(f"{self.name}: its data directory could not be copied").stdout.split()
         return int(printed[0]) if printed else 0
@@ -255,9 +260,10 @@ class AgentNode:
 
 
 class AgentClientHost:
-    """A `harness.backends.backend.ClientHost` over a link.
+    """A `harness.backends.backend.ClientHost` whose requests travel over a link.
 
-    link: called at every verb, because a host is handed out before its node exists; raises NodeGone until then.
+    link: returns the link, or raises NodeGone while the node does not exist.  Every verb calls it, because a
+        ClientHost may be created before its node.
     """
 
     def __init__(self, link: Callable[[], AgentLink]) -> None:
@@ -281,7 +287,7 @@ class AgentClientHost:
         return Outcome(**{**result, "type": Type(result["type"])})
 
     async def close(self) -> None:
-        """Close every client; nothing to do if the agent is gone, because they ended with it."""
+        """Close every client.  If the agent is gone, do nothing: its clients ended with it."""
         try:
             await self._link().ask(HostedClients.close)
         except NodeGone:
@@ -289,7 +295,7 @@ class AgentClientHost:
 
 
 def _unpack(archive: IO[bytes] | Any, destination: Path, kind: str) -> None:
-    """Raises OSError if an entry would land outside the destination."""
+    """Unpack a tar into `destination`.  Raises OSError if an entry would be written outside of it."""
     destination.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=archive, mode="r|") as tar:
         if kind == "file":

@@ -1,10 +1,9 @@
-"""Definition of a backend: nodes somewhere, an agent on each, links that can be cut, and an end that leaves nothing
-behind.
+"""Interface of a backend, which creates the nodes of a run, cuts links between them, and removes everything at the end.
 
-A backend implements `nemesis.cluster.Cluster` (what faults act on) and gives `system_under_test.subject.Node`s (what
-subjects act on); this Protocol adds what only the harness itself needs.
+A backend implements `nemesis.cluster.Cluster`, the interface for faults, and returns `system_under_test.subject.Node`s,
+the interface for subjects.  The Protocol `Backend` adds the methods that only the harness calls.
 
-*Entrances.*  Commands by which a user enters a node whose cluster was left up, and its folders.
+*Entrances.*  Commands by which a user enters the nodes of a cluster that was kept, and the folders of each node.
 """
 
 from __future__ import annotations
@@ -21,41 +20,46 @@ from system_under_test.subject import Members, Needs, Node, ServerVersions
 
 
 class BackendUnavailable(RuntimeError):
-    """This machine cannot carry the backend; the message says what is missing and what to do about it."""
+    """The backend cannot be used on this machine.  The message says what is missing and how to provide it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """Nodes to create.  run_id: unique, carried by everything that is made (labels, table and file names)."""
+    """Nodes to create.
+
+    run_id: unique; part of the label or the name of everything that the backend makes
+    """
 
     run_id: str
     servers: tuple[str, ...]
     clients: tuple[str, ...]
     seed: int
     wanted: frozenset[str] = frozenset()
-    """Capabilities that cost something on every node, and are therefore made only where a run needs them: DISK puts
-    the servers' data folders under FUSE, CLOCK starts servers with a library that shifts their wall clock."""
+    """Capabilities that the run requests.  They cost something on every node, so they are not provided otherwise: DISK
+    puts the servers' data folders under FUSE, CLOCK starts servers with a library that shifts their wall clock."""
     needs: Needs = field(default_factory=Needs)
-    """Needs of the nodes besides a plain Debian."""
+    """Packages, programs and users that the nodes need in addition to a plain Debian."""
     notices_damage: Mapping[str, str] = field(default_factory=dict)
-    """`Subject.notices_damage`: how files may be damaged, and which."""
+    """`Subject.notices_damage`: kind of damage -> pattern of the files that may be damaged in this way."""
     members: Members | None = None
-    """Changes of the subject's members while it runs; None if it cannot change them."""
+    """Adds and removes members of the running system; None if the system cannot change its members."""
     versions: ServerVersions | None = None
     """`Subject.versions`."""
     processes: Mapping[str, str] = field(default_factory=dict)
     """`Subject.processes`: the named processes of a server."""
     simulated: str = ""
-    """`Subject.simulated`: the program of the servers on virtual time; "" if they can only run for real."""
+    """`Subject.simulated`: the program of the servers on virtual time; "" if the system cannot be simulated."""
     inventory: str = ""
-    """The file that names the hosts, for a backend whose nodes are hosts of one's own; "" for every other."""
+    """Path of the file that lists the user's hosts, for the backend ssh; "" for other backends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """A server process ended.  monotonic_ns: by the harness' clock.  ordered: by the harness (kill, stop).
+    """Exit of a server process.
 
-    oom_kills: how often the kernel's out-of-memory killer struck on that machine since the server started."""
+    monotonic_ns: time of the exit by the harness' clock
+    ordered: True if the harness ordered it (kill, stop)
+    oom_kills: number of out-of-memory kills on the node's machine since the server started"""
 
     node: str
     pid: int
@@ -67,10 +71,10 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class HostHealth:
-    """Measurements that the agents made of the machines they live on.
+    """Measurements that agents made of the machines of their nodes.
 
-    steal_s: node -> seconds of CPU that its host took since the backend was created.
-    processor: node -> name of a field of `ProcessorSums` (`checkers/record`) that it measures -> its value."""
+    steal_s: node -> seconds of steal time (the host ran something else) since the backend was created
+    processor: node -> measured field of `ProcessorSums` (`checkers/record`) -> value"""
 
     steal_s: Mapping[str, float] = field(default_factory=dict)
     processor: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -80,19 +84,20 @@ class ClientHost(Protocol):
     """The clients on one client node."""
 
     async def load(self, module: str) -> None:
-        """Import `module` on the node, which may take seconds, while servers still start.  Raises OSError as `open`."""
+        """Import `module` on the node while servers still start, because an import may take seconds.  Raises OSError
+        as `open` does."""
         ...
 
     async def open(
         self, module: str, placements: Sequence[Placement], peers: Mapping[str, str], config: Mapping[str, Any]
     ) -> None:
-        """Import `module` on the node and call its `connect` once per placement.  Raises OSError with the node's
-        own words if that fails."""
+        """Import `module` on the node and call its `connect` once per placement.  If that fails, raises OSError with
+        the error message of the node."""
         ...
 
     async def invoke(self, thread: int, request: Request, timeout_s: float) -> Outcome:
-        """Hand one request to the client of that thread.  Never raises for what the network does; if the agent
-        itself does not answer within timeout_s + 1 s the outcome is INFO, because the request may have taken effect."""
+        """Pass one request to the client of a thread.  Does not raise for errors of the network.  If the agent does not
+        answer within timeout_s + 1 s, the outcome is INFO, because the request may have taken effect."""
         ...
 
     async def close(self) -> None: ...
@@ -101,51 +106,54 @@ class ClientHost(Protocol):
 class Backend(Cluster, Protocol):
     name: str
     notes: Sequence[str]
-    """Facts of this backend that a reader of the report needs (e.g. "userspace switch, no kernel bridge")."""
+    """Facts about this backend that the report shows, such as "userspace switch, no kernel bridge"."""
     nodes_clock: NodesClock
-    """Owner of the monotonic clock of the nodes; recorded with the run."""
+    """Relation of the nodes' monotonic clocks to the harness' clock; recorded with the run."""
     leftovers: Sequence[str]
-    """One sentence for each thing, of this run or of a dead one, that could not be removed so far."""
+    """One sentence for each object, of this run or of a dead run, that could not be removed so far."""
 
     async def create(self, progress: Callable[[str], None]) -> None:
-        """Bring every node up with its agent answering and its beacons running.  Raises BackendUnavailable."""
+        """Start every node, and return once all agents answer and beacons run.  Raises BackendUnavailable."""
         ...
 
     def restart_with(self, start: Callable[[Node], Awaitable[None]]) -> None:
-        """Say how a server is started again after a fault: as the subject starts it the first time."""
+        """Set the function by which `restart` starts a server after a fault; the subject also starts servers by it."""
         ...
 
     def client_host(self, client_node: str) -> ClientHost: ...
 
     def exits(self) -> Sequence[Exit]:
-        """Return every end of a server process so far, in the order they were reported."""
+        """Return all exits of server processes so far, in the order in which they were reported."""
         ...
 
     async def health(self) -> HostHealth: ...
 
     def clocks(self) -> Mapping[str, ClockOffset]:
-        """Node -> its monotonic clock, as measured so far.  Empty where all nodes share the harness' clock."""
+        """Return node -> measured offset of its monotonic clock.  Empty if all nodes share the harness' clock."""
         ...
 
     async def entrances(self, clients: Mapping[str, Any]) -> Sequence[Entrance]:
-        """Return how a user enters each node, the servers first.  Empty where a user cannot.
+        """Return the entrance of each node, servers first.  Empty if a user cannot enter the nodes.
 
-        clients: module, peers and config of the clients, JSON-ready; left on client nodes for a shell."""
+        clients: module, peers and config of the clients, JSON-serializable; written to client nodes for the shell"""
         ...
 
     async def destroy(self) -> None:
-        """Remove everything that was made; safe to call twice and after a half-finished `create`.
+        """Remove everything that `create` made.  Safe to call twice, and after a `create` that failed halfway.
 
-        It adds what it cannot remove to `leftovers`, and does not raise."""
+        Does not raise: for each object that cannot be removed, `leftovers` gets a sentence."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """command: opens a shell on the node, in words for a POSIX shell.  address: of the node, among the nodes.
+    """Way into a node for a user.
 
-    data, logs: the folders of its data and of its logs, as that shell sees them.  client: of a client node, the command
-    that speaks to the servers as clients do."""
+    command: command for a POSIX shell that opens a shell on the node
+    address: address of the node on the network of the nodes
+    data, logs: paths on the node
+    client: on a client node, the command that sends requests to the servers as clients do; else ""
+    """
 
     node: str
     command: str
@@ -156,7 +164,7 @@ class Entrance:
 
 
 class NodesOfRun:
-    """Verbs of a `Backend` that are the same whatever its nodes are."""
+    """Verbs of a `Backend` that do not depend on the kind of node."""
 
     def __init__(self, spec: ClusterSpec) -> None:
         self.spec = spec
@@ -174,7 +182,7 @@ class NodesOfRun:
         self._start_again = start
 
     async def restart(self, server: str) -> None:
-        """Start the server again.  Raises OSError if it is running or never was started."""
+        """Start the server again.  Raises OSError if the server is running or was never started."""
         node = self.node(server)
         async with node.alone:
             if self._start_again is None:
@@ -216,7 +224,8 @@ class NodesOfRun:
         return self.spec.members
 
     def _system_lacks(self, capability: str) -> str:
-        """Return why the system under test does not offer this, "" if it does or has no part in it."""
+        """Return why the system under test does not offer a capability; "" if it does, or if the capability does not
+        depend on the system."""
         if capability == MEMBERS and self.spec.members is None:
             return "the members of the system under test cannot change while it runs"
         if capability == VERSIONS and self.versions is None:

@@ -1,27 +1,30 @@
-"""Builds what nodes need and their own Debian has not got, on this machine, before the nodes are made.
+"""Builds of programs and packages that nodes need and Debian does not provide.  They run on this machine, before the
+nodes are created.
 
-*Commands.*  One that takes long can be interrupted, and its newest line is reported meanwhile.
+*Commands.*  A long command can be interrupted, and its newest line of output is reported while it runs.
 
-*Code.*  Every node needs this project's code, and the names of what it imports.
+*Code.*  Every node needs this project's code and the packages that the code imports.
 
-Backends whose nodes have a file system of their own send it there: docker into an image, ssh into a folder of the run.
+If nodes have a file system of their own, the backend sends the code there: docker into an image, ssh into the run's
+folder on the host.
 
-*Clock library.*  The library that shifts a program's wall clock is compiled once per machine and text of its source.
+*Clock library.*  The library that shifts a program's wall clock is compiled once per machine and version of its source.
 
-*Wheels.*  They are for the nodes' own Python, which is often another one than the harness runs on.
+*Wheels.*  Wheels are fetched for the nodes' Python, whose version often differs from that of the harness' Python.
 
-A library that is published as source only is made into a wheel here first.  That serves the nodes if the wheel is pure
-Python; code that has to be compiled would be code for this machine's Python.
+If a library is published only as source, a wheel of it is built here first.  Nodes can use the wheel only if it is pure
+Python: compiled code would be code for this machine's Python.
 
-*Crates.*  Cargo builds each program on this machine, once, at the versions that its Cargo.lock pins.
+*Crates.*  Cargo builds each program once on this machine, at the versions that its Cargo.lock pins.
 
-A library has no server to start.  A small program embeds it and serves a port; this makes that program.  What is built
-is kept in the cache, under a hash of the sources, the patches and the compiler.  All versions of a program share one
-target folder there, so a patch or a change of the program compiles little.  The folder may be removed at any time.
+A library has no server to start, so a small program embeds the library and serves a port.  This module builds the
+program.  The result is cached under a hash of the sources, the patches and the compiler.  All versions of a program
+share one target folder in the cache, so little is compiled after a change.  The folder may be removed at any time.
 
-A patch is applied to a copy of a dependency, which then takes its place: that is how a cause is proven.
+A patch is applied to a copy of a dependency, and the program is built with that copy.  So a user can prove that the
+patched code was the cause of a finding.
 
-*Artefacts.*  A system's own commands make each once for each content of its `Artefact`.
+*Artefacts.*  Commands of a system make an artefact once for each content of its `Artefact`.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ from system_under_test.subject import Artefact, Crate, Jars, Needs
 
 
 class Interrupted(RuntimeError):
-    """The caller ordered a stop."""
+    """The caller interrupted the work through its `stop` event."""
 
 
 def run_watched(
@@ -62,10 +65,12 @@ def run_watched(
     say: Callable[[str], None] | None = None,
     log: Path | None = None,
 ) -> tuple[int, str]:
-    """Run a command to its end; returns its status and its last line.  Raises Interrupted soon after `stop` is set.
+    """Run a command to its end, and return its exit status and its last line of output.
 
-    say: gets the command's newest line every ten seconds.  log: a file that keeps all it prints.
-    The command dies with this process where setpriv exists.
+    stop: once it is set, the command is killed and Interrupted is raised
+    say: called every ten seconds with the newest line of output
+    log: file for the whole output
+    If setpriv is installed, the command dies with this process.
     """
     if guard := shutil.which("setpriv"):
         argv = [guard, "--pdeathsig", "KILL", *argv]
@@ -95,9 +100,10 @@ def _last_line(output: int) -> str:
 
 
 def made_once(home: Path, make: Callable[[Path], object]) -> Path:
-    """Return a file or a folder of the cache.
+    """Return the path of a file or a folder in the cache.
 
-    make: makes it at the place that it is given, in a folder of its own, where it is not in the cache yet."""
+    make: called if the path does not exist yet; it creates the file or folder at a temporary path that it gets, in an
+        otherwise empty folder"""
     if not home.exists():
         home.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home.parent, prefix=f"{home.name}.") as unfinished:
@@ -110,7 +116,7 @@ def made_once(home: Path, make: Callable[[Path], object]) -> Path:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODE_WHEELS = ("kio", "crc32c", "mfusepy")
-"""Packages the node's code imports; their versions are those that this project requires."""
+"""Packages that the code on nodes imports, at the versions that this project requires."""
 CODE_ON_NODES = (
     "harness/__init__.py",
     "harness/agent",
@@ -129,11 +135,13 @@ CODE_ON_NODES = (
     "workloads/generators.py",
     "workloads/workload.py",
 )
-"""With what a file may import that holds a system, its clients, a workload and a model at once."""
+"""Paths of all code that is copied to nodes.  It includes everything that a user's file may import that defines a
+system, its clients, a workload and a model at once."""
 
 
 def node_code() -> dict[str, bytes]:
-    """Relative path -> content of every file that runs on nodes; read once, so that hash and image agree."""
+    """Return relative path -> content of every file that runs on nodes.  Callers use one result for the hash and for
+    the image, so that both agree."""
     files: list[Path] = []
     for name in CODE_ON_NODES:
         path = REPOSITORY / name
@@ -142,10 +150,10 @@ def node_code() -> dict[str, bytes]:
 
 
 def wheel_requirements() -> list[str]:
-    """Return the requirements of this project that name NODE_WHEELS, such as kio>=0.6.5.
+    """Return this project's requirements for NODE_WHEELS, such as kio>=0.6.5.
 
-    In a source tree they stand in pyproject.toml, because its image is built while the tree is still being installed.
-    An installed wheel has them only in its metadata.
+    In a source tree they are read from pyproject.toml, because the image is built while the project is still being
+    installed.  An installed wheel has them only in its metadata.
     """
     project = REPOSITORY / "pyproject.toml"
     try:
@@ -163,12 +171,12 @@ def wheel_requirements() -> list[str]:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Relative path -> content of every file in a folder."""
+    """Return relative path -> content of every file in a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
-    """A tar of files, readable by all."""
+    """Return a tar of files that every user may read."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for path, content in files.items():
@@ -179,7 +187,7 @@ def archive(files: Mapping[str, bytes]) -> bytes:
 
 
 def in_order(code: Mapping[str, bytes]) -> Iterator[bytes]:
-    """Paths and contents, in order of the paths: what a digest is made of."""
+    """Yield the path and the content of each file, sorted by path, as input of `digest`."""
     for path, content in sorted(code.items()):
         yield path.encode()
         yield content
@@ -196,7 +204,7 @@ _FLAGS = ("-O2", "-shared", "-fPIC", "-nostdlib", "-fno-builtin", "-ffreestandin
 
 
 def clock_library() -> bytes:
-    """The library's bytes.  Raises OSError in one sentence where there is no C compiler or it refuses."""
+    """Return the content of the compiled library.  Raises OSError if there is no C compiler or it fails."""
     source = resources.files("harness.agent").joinpath("wall_clock.c").read_text()
     name = hashlib.sha256(f"{platform.machine()} {_FLAGS} {source}".encode()).hexdigest()[:16]
 
@@ -213,7 +221,7 @@ def clock_library() -> bytes:
 
 
 PURE = "-none-any.whl"
-"""End of the name of a wheel that serves every Python on every machine."""
+"""End of the file name of a wheel that any Python on any machine can install."""
 
 _PIP = (sys.executable, "-P", "-m", "pip", "--quiet", "--disable-pip-version-check")
 _WITHOUT_WHEEL = re.compile(r"No matching distribution found for (\S+)")
@@ -222,11 +230,12 @@ _WITHOUT_WHEEL = re.compile(r"No matching distribution found for (\S+)")
 def fetch_wheels(
     requirements: Sequence[str], python: str, machine: str, progress: Callable[[str], None], stop: threading.Event
 ) -> Path:
-    """Return a folder with the wheels unpacked for a Python ("3.11") on a machine ("x86_64"); cached by what was
-    required.
+    """Return a folder of the cache with the unpacked wheels of the requirements.  Blocks.
 
-    python: "" for the Python of this process, which may compile what has no wheel.
-    Blocks.  Raises BackendUnavailable with pip's own words, Interrupted soon after `stop` is set.
+    python: version of the nodes' Python, such as "3.11"; "" for the Python of this process, for which pip may also
+        compile packages
+    machine: architecture of the nodes, such as "x86_64"
+    Raises BackendUnavailable with pip's error message, Interrupted soon after `stop` is set.
     """
 
     def install(site: Path) -> None:
@@ -256,7 +265,7 @@ def fetch_wheels(
 
 
 def _build(requirement: str, into: Path, stop: threading.Event) -> None:
-    """Make a wheel of a library's source.  Raises BackendUnavailable unless a pure wheel comes of it."""
+    """Build a wheel from a library's source.  Raises BackendUnavailable unless the wheel is pure Python."""
     status, tail = run_watched([*_PIP, "wheel", "--no-deps", "--wheel-dir", str(into), requirement], stop)
     if status != 0:
         words = f"pip found no wheel of {requirement} for the nodes, and could not make one ({tail})"
@@ -270,13 +279,13 @@ def _build(requirement: str, into: Path, stop: threading.Event) -> None:
 
 _NO_PROGRAM = re.compile("-(test|test-fixtures|test-sources|sources|src|scaladoc|javadoc)$")
 _JARS_KEPT_S = 86_400.0
-"""Jars of a folder of this machine are removed from the cache when no run has used them for so long."""
+"""Seconds without use by a run after which copied Java archives are removed from the cache."""
 
 
 def fetch_jars(jars: Jars, progress: Callable[[str], None], stop: threading.Event) -> Path:
-    """Return a folder of the cache that holds the archives.
+    """Return a folder of the cache that contains the archives.  Blocks.
 
-    Blocks.  Raises BackendUnavailable in one sentence, Interrupted soon after `stop` is set.
+    Raises BackendUnavailable if they cannot be provided, Interrupted soon after `stop` is set.
     """
     if jars.made is not None:
         return _make(jars.made, progress, stop)
@@ -284,7 +293,8 @@ def fetch_jars(jars: Jars, progress: Callable[[str], None], stop: threading.Even
 
 
 def _copied_jars(sources: Sequence[Path]) -> Path:
-    """Return a copy of the archives, which nobody changes while a run uses it.  Raises BackendUnavailable."""
+    """Copy the archives into the cache, so that nobody changes them during a run, and return the folder of the copy.
+    Raises BackendUnavailable if there are no archives."""
     found = sorted(path for source in sources for path in source.glob("*.jar") if not _NO_PROGRAM.search(path.stem))
     if not found:
         raise BackendUnavailable(f"There is no Java archive (*.jar) in {', '.join(map(str, sources))}.")
@@ -305,21 +315,23 @@ def _copied_jars(sources: Sequence[Path]) -> Path:
 
 
 _FETCH_S = 900.0
-"""Seconds in which cargo must fetch the sources of a program's dependencies."""
+"""Maximum seconds that cargo may take to fetch the sources of a program's dependencies."""
 _PROGRESS = ("CARGO_TERM_PROGRESS_WHEN=always", "CARGO_TERM_PROGRESS_WIDTH=100", "CARGO_TERM_COLOR=never")
 
 
 def build_all(needs: Needs, beside: Path, progress: Callable[[str], None], stop: threading.Event) -> dict[str, Path]:
-    """Return path on the node -> what was built for it.  beside: the folder of the system's file.
+    """Build all crates and artefacts, and return path on the node -> path of the result here.  Blocks, for minutes if a
+    result is not cached.
 
-    Blocks, for minutes where something is new.  Raises BackendUnavailable in one sentence, Interrupted after `stop`.
+    beside: folder of the system's file
+    Raises BackendUnavailable if a build fails, Interrupted soon after `stop` is set.
     """
     built = {there: _build_crate(crate, beside / crate.folder, progress, stop) for there, crate in needs.crates.items()}
     return built | {there: _make(artefact, progress, stop) for there, artefact in needs.artefacts.items()}
 
 
 def _make(artefact: Artefact, progress: Callable[[str], None], stop: threading.Event) -> Path:
-    """Return what the commands of an artefact leave, from the cache where they were run before."""
+    """Return the path of an artefact in the cache.  If it is not cached, run the commands that make it."""
     name = re.sub(r"[^\w.-]+", "-", artefact.name)
     home = cache_folder() / "artefacts" / f"{name}-{digest(json.dumps(asdict(artefact), sort_keys=True).encode())}"
     log = home.with_name(f"{home.name}.log")
@@ -378,7 +390,7 @@ def _build_crate(crate: Crate, folder: Path, progress: Callable[[str], None], st
 
 
 def _name_of(folder: Path) -> str:
-    """Return the name of the package, which is that of its program.  Raises BackendUnavailable."""
+    """Return the name of the package, which is also the name of its program.  Raises BackendUnavailable."""
     try:
         name = tomllib.loads((folder / "Cargo.toml").read_text())["package"]["name"]
     except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as problem:
@@ -387,7 +399,7 @@ def _name_of(folder: Path) -> str:
 
 
 def _version_of(crate: Crate, folder: Path) -> str:
-    """Return a hash of all that decides what the program is."""
+    """Return a hash of everything that determines the built program: compiler, sources and patches."""
     compiler = subprocess.run(["cargo", "--version", "--verbose"], capture_output=True, check=False, timeout=60).stdout
     parts = [compiler]
     for path in sorted(folder.rglob("*")):
@@ -400,20 +412,23 @@ def _version_of(crate: Crate, folder: Path) -> str:
 
 
 def _patch(dependency: str, patch: Path, source: Path, stop: threading.Event) -> str:
-    """Patch a copy of a dependency's source; the configuration that makes cargo take it.  Raises BackendUnavailable."""
+    """Patch a copy of a dependency's source, and return the configuration that makes cargo use the copy.  Raises
+    BackendUnavailable."""
     argv = ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", str(source / "Cargo.toml")]
     done = subprocess.run(argv, capture_output=True, check=False, timeout=_FETCH_S)
     if done.returncode != 0:
-        words = (done.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
-        raise BackendUnavailable(f"cargo could not fetch the sources that {patch.name} is for ({words}).")
+        words = (done.stderr.decode(errors="replace").strip().splitlines() or ["without an error message"])[-1]
+        raise BackendUnavailable(f"cargo could not fetch the sources to which {patch.name} applies ({words}).")
     found = [each for each in json.loads(done.stdout)["packages"] if each["name"] == dependency]
     if len(found) != 1:
-        raise BackendUnavailable(f"{patch.name} is for {dependency}, of which the program has {len(found)} versions.")
+        raise BackendUnavailable(
+            f"{patch.name} needs one version of {dependency}, and the program depends on {len(found)} versions."
+        )
 
     def apply(copy: Path) -> None:
         shutil.copytree(Path(found[0]["manifest_path"]).parent, copy)
         if shutil.which("patch") is None:
-            raise BackendUnavailable(f"There is no program `patch` on this machine to apply {patch.name}: install it.")
+            raise BackendUnavailable(f"Applying {patch.name} needs the program `patch` on this machine: install it.")
         argv = ["patch", "--strip=1", "--fuzz=0", "--batch", "--directory", str(copy), "--input", str(patch.absolute())]
         status, tail = run_watched(argv, stop)
         if status != 0:

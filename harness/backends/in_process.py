@@ -1,8 +1,8 @@
 """Nodes and clients that live in the harness' own process.
 
-*Without nodes.*  A backend for the canary alone.
+*Without nodes.*  A backend that only the canary uses.
 
-*Simulated.*  Simulated machines as the harness sees them: the verbs of a node, and the clients on a client node.
+*Simulated.*  Adapters that give a simulated machine the interface of a `Node`, and its clients that of a `ClientHost`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from system_under_test.client import ClientFactory, Outcome, Placement, ProcessC
 from system_under_test.subject import Completed, Node, ProcessState, SimulatedProgram
 
 ORDER_S = 0.002
-"""Seconds that the harness' orders to a node take; they travel outside of the data network."""
+"""Seconds until an order of the harness reaches a node.  Orders do not use the simulated network."""
 INTERPRETER_S = 0.3
-"""Seconds that an interpreter takes to start."""
+"""Simulated seconds from the start of a server process to the start of its program."""
 AGENT_PATIENCE_S = 1.0
-"""Seconds beyond its limit that an operation may take before its outcome is unknown."""
+"""Seconds after the time limit of an operation at which its outcome counts as unknown."""
 
 
 class InProcessClientHost:
@@ -105,7 +105,7 @@ class InProcessBackend(NodesOfRun):
 
 
 class SimulatedNode:
-    """`system_under_test.subject.Node` over one simulated machine, which `machine` gives."""
+    """A `system_under_test.subject.Node` that acts on the simulated machine that `machine()` returns."""
 
     data_dir, trace_dir, log_dir = "/data", "/trace", "/log"
     python: tuple[str, ...] = ("python",)
@@ -134,7 +134,7 @@ class SimulatedNode:
         return self._machine().state
 
     async def run(self, argv: Sequence[str], *, timeout_s: float = 30.0) -> Completed:
-        """A command that talks to servers does so as a process of its own on this machine."""
+        """See Node.run.  A command that sends requests to servers runs as a separate process on this machine."""
         await asyncio.sleep(ORDER_S)
         done = self._program.run(argv, self._machine())
         if isinstance(done, Completed):
@@ -174,7 +174,7 @@ class SimulatedNode:
 
 
 class SimulatedClientHost(InProcessClientHost):
-    """`harness.backends.backend.ClientHost`: the clients of one client node, which are one process."""
+    """A `harness.backends.backend.ClientHost` whose clients share one simulated process."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

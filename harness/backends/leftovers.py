@@ -1,29 +1,30 @@
-"""Leftovers of runs: who owns a run, how a killed one is cleaned up, and clusters that are kept on purpose.
+"""Leftovers of runs: who owns a run, how a killed run is cleaned up, and clusters that are kept on purpose.
 
-*Reaper.*  A process of its own that outlives a killed harness and removes what it left.
+*Reaper.*  A separate process that outlives a killed harness and removes the objects that the harness left.
 
-It waits on a pipe from the harness.  "done" means the harness has cleaned up itself; the end of the pipe without it,
-or the owner's death (a forked child may hold the pipe open), means that no other process will.  Then it calls the
-backend's function until that has found nothing for a while: what an engine was still making when the harness died
-appears late.
+The reaper reads a pipe from the harness.  If it reads "done", the harness has cleaned up, and the reaper exits.  If the
+pipe ends without "done", or the owner is dead although a forked child has the pipe open, the reaper cleans up.  It
+calls the backend's function until the function has found nothing for a while, because an engine may finish creating an
+object after the harness has died.
 
-*Owner.*  A run is owned by a process with an unmistakable name; it is verified whether that process still lives.
+*Owner.*  The process that owns a run.  Its name is unique, so any process can check whether the owner is still alive.
 
-The name travels as a label on everything a run makes.  A process number alone would be reused, so the name holds when
-the process started and in which boot.  It also holds the pid namespace and the host, because a process elsewhere that
-shares a Docker engine cannot be seen from here.  What cannot be seen counts as alive.
+Every object that a run makes has the owner's name as a label.  Process ids are reused, so the name contains the pid,
+the start time of the process, and the boot id.  It also contains the pid namespace and the host: a process in another
+namespace or on another host that shares a Docker engine cannot be seen from here, and counts as alive.
 
-*Sweep.*  The start of a run removes what earlier runs left behind when they died.
+*Sweep.*  The start of a run removes objects that dead runs left behind.
 
-A run whose owner may still live is never touched.  A sweep never fails a run: what cannot be removed is one sentence.
+A sweep never touches a run whose owner may be alive, and never fails a run: it reports each object that cannot be
+removed in one sentence.
 
-*Kept clusters.*  They were left up on purpose (`krucible run --keep`): one file for each, until it is released.
+*Kept clusters.*  Clusters that `krucible run --keep` left up.  Each has a file until it is released:
 
     <cache folder>/kept/<run id>.json
 
-The process that ran the test keeps the cluster.  It holds the streams to the agents, so the cluster cannot outlive it.
-It is the owner of everything that the run made (`owner`).  So no sweep of another run touches a kept cluster, and after
-the keeper's death every sweep removes what is left.  The file is stale then, and says so.
+The process that ran the test keeps the cluster.  It holds the streams to the agents, so the cluster dies with it.  This
+process, the keeper, is also the owner of the run.  So no sweep of another run touches a kept cluster, and after the
+keeper's death every sweep removes its objects.  Then the file is stale (`why_stale`).
 """
 
 from __future__ import annotations
@@ -57,9 +58,10 @@ _DONE = b"done"
 class Reaper:
     """The harness' handle on its reaper.
 
-    target: "module:function" of `make(**arguments) -> once() -> int`, once being called until it keeps returning 0.
-    arguments: JSON-ready.  quiet_s: nothing found for so long means that the run is gone.  What goes wrong is kept in a
-    log file in the temporary folder, which is removed once the run is gone.
+    target: "module:function"; the function returns a clean-up function, which removes objects and returns their number
+    arguments: keyword arguments of the function; must be JSON-serializable
+    quiet_s: seconds; the reaper ends once the clean-up function has returned 0 for this long
+    Errors are written to a log file in the temporary folder.  The file is removed once the run's objects are gone.
     """
 
     def __init__(self, target: str, arguments: Mapping[str, Any], quiet_s: float = QUIET_S) -> None:
@@ -86,13 +88,14 @@ class Reaper:
         return self._process.pid
 
     def dismiss(self) -> None:
-        """Everything is removed; the reaper ends without doing anything.  Safe to call twice."""
+        """End the reaper without a clean-up, because everything has been removed.  Safe to call twice."""
         if self._process.poll() is None:
             with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):  # it ends on its own a little later
                 self._process.communicate(_DONE, timeout=5.0)
 
     def take_over(self) -> None:
-        """Something is left that the harness could not remove; the reaper goes on trying after the harness has gone."""
+        """Start the clean-up by the reaper, because the harness could not remove everything.  The reaper may outlive
+        the harness."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
 
@@ -111,7 +114,7 @@ def main(target: str, arguments: Mapping[str, Any], quiet_s: float, owner: str) 
 
 
 def _wait_for_end(owner: str) -> bool:
-    """True: the harness reported that it is done."""
+    """Wait until the harness is done or dead.  Return True if it reported "done"."""
     heard = b""
     while True:
         readable, _, _ = select.select([0], [], [], 1.0)
@@ -125,7 +128,8 @@ def _wait_for_end(owner: str) -> bool:
 
 
 def _reap(make: Callable[[], Callable[[], int]], quiet_s: float, write: Callable[[str], Any]) -> bool:
-    """True once nothing was found for quiet_s; False if LIMIT_S was not enough.  Errors are written and retried."""
+    """Call the clean-up function until it has found nothing for `quiet_s`, then return True.  Return False after
+    LIMIT_S.  After an error, write the traceback and try again."""
     deadline = time.monotonic() + LIMIT_S
     quiet_since = time.monotonic()
     once: Callable[[], int] | None = None
@@ -145,13 +149,13 @@ def _reap(make: Callable[[], Callable[[], int]], quiet_s: float, write: Callable
 
 
 def current_owner() -> str:
-    """This process: `pid:start:boot:namespace:host`."""
+    """Return the unique name of this process: `pid:start:boot:namespace:host`."""
     pid = os.getpid()
     return ":".join((str(pid), _start(pid) or "?", _boot(), _pid_namespace(), socket.gethostname()))
 
 
 def is_dead(owner: str) -> bool:
-    """Return whether the process has certainly ended; False where that cannot be seen from here."""
+    """Return True if the owner has certainly ended; False if it is alive or cannot be seen from here."""
     parts = owner.split(":", 4)
     if len(parts) != 5 or not parts[0].isdigit() or parts[4] != socket.gethostname():
         return False
@@ -164,7 +168,7 @@ def is_dead(owner: str) -> bool:
 
 
 def _start(pid: int) -> str | None:
-    """In clock ticks since boot; None if there is no such process, or only its corpse."""
+    """Return the start time of a process in clock ticks since boot; None if it does not exist or is a zombie."""
     fields = stat_of(f"/proc/{pid}")
     return None if not fields or fields[0] in b"ZX" else fields[19].decode()
 
@@ -179,16 +183,20 @@ def _pid_namespace() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """removed: the runs that are gone.  left: one sentence for each thing that could not be removed."""
+    """Result of a sweep.
+
+    removed: ids of the dead runs whose objects are all removed
+    left: one sentence for each object that could not be removed"""
 
     removed: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
 
 def sweep(runs: Mapping[str, str], remove: Callable[[str], str]) -> Swept:
-    """Call `remove` for every run (run -> owner) whose owner is certainly dead.
+    """Call `remove` for every run whose owner is certainly dead.
 
-    `remove` returns "" if the run is gone, else a sentence that says what is left and why.
+    runs: run id -> owner
+    remove: removes the objects of a run; returns "", or a sentence that says what is left and why
     """
     answers = {run_id: remove(run_id) for run_id, owner in runs.items() if is_dead(owner)}
     return Swept(
@@ -198,15 +206,20 @@ def sweep(runs: Mapping[str, str], remove: Callable[[str], str]) -> Swept:
 
 
 RELEASED_S = 90.0
-"""Seconds that a keeper may take to remove everything; then it is killed, and what it leaves is swept."""
+"""Maximum seconds that a keeper may take to remove everything.  Then it is killed, and a sweep removes the remains."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptCluster:
-    """run_id: stands in the names of everything that was made.  folder: of the run.  title: what was run.
+    """Cluster that was left up after its run.
 
-    owner: the process that keeps it.  since: UTC, ISO 8601.  entrances: how to enter each node.
-    left: what the keeper could not remove when it ended."""
+    run_id: part of the name of every object of the run
+    folder: folder of the run
+    title: description of the run
+    owner: the process that keeps the cluster
+    since: time in UTC, ISO 8601
+    entrances: commands by which a user enters each node
+    left: one sentence for each object that the keeper could not remove when it ended"""
 
     run_id: str
     folder: str
@@ -220,17 +233,17 @@ class KeptCluster:
 
     @property
     def alive(self) -> bool:
-        """Return whether it is still up, as far as can be seen from here."""
+        """Return True unless the keeper has certainly ended."""
         return not is_dead(self.owner)
 
     @property
     def why_stale(self) -> str:
-        """Return why it is up no more; "" if it is."""
-        return "" if self.alive else "the process that kept it has ended, so nothing of it runs"
+        """Return why the cluster is no longer up; "" if it is up."""
+        return "" if self.alive else "the process that kept the cluster has ended, so none of its nodes runs"
 
 
 def note(kept: KeptCluster) -> None:
-    """Write its file, whole or not at all."""
+    """Write the file of a kept cluster atomically."""
     path = _path(kept.run_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
@@ -239,19 +252,20 @@ def note(kept: KeptCluster) -> None:
 
 
 def forget(run_id: str) -> None:
-    """Remove its file.  Safe to call twice."""
+    """Remove the file of a kept cluster.  Safe to call twice."""
     _path(run_id).unlink(missing_ok=True)
 
 
 def kept_clusters() -> list[KeptCluster]:
-    """Return all of this user, stale ones too, the newest first."""
+    """Return all kept clusters of this user, including stale ones, newest first."""
     return sorted(_read(), key=lambda kept: kept.since, reverse=True)
 
 
 def release(kept: KeptCluster, limit_s: float = RELEASED_S) -> Sequence[str]:
-    """End the keeper, which removes everything first.  One sentence for each thing that it could not remove.
+    """End the keeper, which removes all objects first, and return one sentence for each object that is left.
 
-    A stale file is only forgotten: sweeping is the caller's.  Blocks for `limit_s` at most, and kills the keeper then.
+    limit_s: maximum seconds to wait, after which the keeper is killed
+    If the keeper is already dead, only its file is removed; the caller must sweep.
     """
     left: list[str] = []
     if kept.alive:

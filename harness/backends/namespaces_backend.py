@@ -1,23 +1,19 @@
-"""The namespaces backend: a process per node, a network namespace around each, and a switch in userspace between them.
+"""The namespaces backend: a process per node, each in a network namespace, and a userspace switch between the nodes.
 
     harness ── socket ───► agent of every node
             ── socket ───► agent of the helper, which runs the switch
-            ── socket ───► warden (PID 1)      its end is the end of everything
+            ── socket ───► warden (PID 1)      when it exits, all other processes die
 
-Nothing of it can be seen or reached from outside: no interface, no rule, no named namespace on the machine.  The one
-thing on disk is the run's folder, which the warden removes; a folder whose owner died with its warden is swept at the
-next start.
+The network of a run cannot be seen or reached from outside: the machine gets no interface, no firewall rule and no
+named namespace.  Only the run's folder is on disk.  The warden removes it; if the warden was killed together with the
+harness, the next run sweeps it.
 
-*Test.*  It shows whether this machine lets us make namespaces.  Some kernels allow it and then deny the rights, so they
-are made.
+*Test.*  To learn whether this machine lets us make namespaces, the test makes them, and in them a mount, a veth pair
+and a packet socket.  Nothing less is sufficient: on Ubuntu 24.04, for example, an unprivileged `unshare` succeeds, but
+the process gets no capabilities.
 
-Ubuntu 24.04, for one, lets an unprivileged `unshare` succeed and takes the capabilities away; only a real mount, a real
-veth and a real packet socket tell.
-
-*Needs.*  The nodes are processes of this machine: a subject's packages are checked, its wheels fetched.
-
-Nodes here share this machine's programs, so nothing is installed: a package that is missing is named, with the command
-that installs it.  Wheels are fetched for this machine's Python, which is the nodes' own, into a folder of the cache.
+*Needs.*  Nodes use this machine's programs, so no package is installed.  If a package is missing, the message names the
+command that installs it.  Wheels are fetched into a folder of the cache, for this machine's Python, which nodes use.
 """
 
 from __future__ import annotations
@@ -76,7 +72,7 @@ class NamespacesBackend(SwitchedCluster):
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._agents: list[AgentLink] = []
-        """All that were ever spoken to; those of `_links` have answered."""
+        """Links to all agents.  `_links` contains only those that have answered."""
 
     async def create(self, progress: Callable[[str], None]) -> None:
         began = time.monotonic()
@@ -99,8 +95,8 @@ class NamespacesBackend(SwitchedCluster):
         progress(f"{len(self._address_of)} nodes answer after {time.monotonic() - began:.1f} s")
 
     def command_on(self, name: str, words: Sequence[str]) -> str:
-        """Run a command as root, or as the user of this process, by way of the agent that lives in all namespaces of
-        the node."""
+        """See AgentCluster.command_on.  The command enters all namespaces of the node's agent, as root or as the user
+        of this process."""
         assert self._folder is not None and self._process is not None
         folder = self._folder / name
         agent = next((pid for pid in _descendants(self._process.pid) if _works_in(pid, folder)), None)
@@ -190,7 +186,9 @@ class NamespacesBackend(SwitchedCluster):
 
 
 def _environment(run_id: str, provided: Mapping[str, str]) -> dict[str, str]:
-    """provided: what `probe.provide` returned."""
+    """Return the environment of the warden and the agents.
+
+    provided: result of `provide`"""
     path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"), provided.get("PYTHONPATH"))))
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     more = {"PYTHONPATH": path, "PATH": search, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -198,7 +196,7 @@ def _environment(run_id: str, provided: Mapping[str, str]) -> dict[str, str]:
 
 
 def sweep_folders() -> Swept:
-    """Remove the folders of this user's dead runs."""
+    """Remove the folders that dead runs of this user left."""
     folders = {}
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         with contextlib.suppress(FileNotFoundError):  # it has no owner yet, or another run's sweep is removing it
@@ -213,7 +211,7 @@ def _remove_folder(folder: str) -> str:
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    """Yield the ids of a process' descendants, parents first.  Processes that end meanwhile are left out."""
+    """Yield the ids of a process' descendants, parents first, without processes that end during the call."""
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in map(int, (task / "children").read_text().split()):
@@ -245,13 +243,13 @@ _NAMESPACES = ("--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-ch
 
 
 def why_unavailable() -> str | None:
-    """None if nodes can live here; else one sentence that says what is missing and what to do about it."""
+    """Return why this machine cannot run the backend, and what to do about it; None if it can."""
     argv, reason = _found()
     return None if argv else reason
 
 
 def _found() -> tuple[tuple[str, ...] | None, str]:
-    """Return the `unshare` command that works here, without what it is to run, or None and why none does."""
+    """Return (the arguments of an `unshare` that works here, ""), or (None, why none works)."""
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"  # a user's PATH often lacks the directory of `ip`
     missing = [f"{tool} (package {package})" for tool, package in TOOLS.items() if not shutil.which(tool, path=search)]
     if missing:
@@ -270,7 +268,7 @@ def _found() -> tuple[tuple[str, ...] | None, str]:
                 env={**os.environ, "PATH": search},
             )
         except subprocess.TimeoutExpired:
-            error = f"making one took longer than {_SECONDS:g} s"
+            error = f"making a namespace took longer than {_SECONDS:g} s"
             continue
         if done.returncode == 0:
             return argv, ""
@@ -282,12 +280,12 @@ def _found() -> tuple[tuple[str, ...] | None, str]:
 
 
 def provide(needs: Needs, progress: Callable[[str], None], stop: threading.Event) -> Mapping[str, str]:
-    """Return variables for the nodes' environment: the folders with their wheels and their Java archives.
+    """Fetch wheels and Java archives, and return the environment variables that name their folders.
 
-    Raises BackendUnavailable in one sentence, Interrupted soon after `stop` is set."""
+    Raises BackendUnavailable if the nodes lack something, Interrupted soon after `stop` is set."""
     if needs.image:
         raise BackendUnavailable(
-            f"The system needs the image {needs.image}, and nodes in namespaces start from none: choose BACKEND=docker."
+            f"The system needs the image {needs.image}, but nodes in namespaces use no images: choose BACKEND=docker."
         )
     missing = [package for package in needs.debian if not _installed(package)]
     if missing:
@@ -310,7 +308,7 @@ def provide(needs: Needs, progress: Callable[[str], None], stop: threading.Event
 
 
 def _jars(jars: Jars, progress: Callable[[str], None], stop: threading.Event) -> Path:
-    """Return the folder of the archives, in which the line `prepare` has run once."""
+    """Return the folder of the Java archives.  Run the command `prepare` there, unless it has run there before."""
     folder = fetch_jars(jars, progress, stop)
     done = folder / f"prepared-{digest(jars.prepare.encode())}"
     with (folder / "lock").open("w") as lock:

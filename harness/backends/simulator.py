@@ -1,12 +1,13 @@
 """The backend `simulator`: machines, links, disks and clocks on virtual time, in the harness' own process.
 
-The loop that conducts the run is the simulation's own (`simulation.loop`), so the conductor, the nemeses and the
-recorder run on virtual time as well.  One seed decides everything.  docs/simulator.md lists what is simulated.
+The whole run, including the conductor, the nemeses and the recorder, uses the event loop of the simulation
+(`simulation.loop`), so it runs on virtual time.  One seed determines everything.  docs/simulator.md lists what is
+simulated.
 
-*Beacons.*  They are counted from the times at which links were cut: none is really sent.
+*Beacons.*  No beacons are sent.  Their number is computed from the times at which links were cut and impaired.
 
-*Damage.*  Files of a simulated disk are damaged while its server is down, and it is shown later that the damage is
-still there.
+*Damage.*  Files of a simulated disk are damaged while its server is down.  Later the backend reports whether the damage
+is still on the disk.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ from system_under_test.subject import ProcessState, SimulatedProgram
 
 
 def chance(seed: int, stream: str) -> Random:
-    """Return a stream of chance of the simulated world."""
+    """Return the random generator of one part of the simulation."""
     return Random(f"{seed}/simulator/{stream}")
 
 
 STOP_LIMIT_S = 10.0
 LOOK_S = 0.01
 _KEPT: Mapping[str, Kind] = {"lose": "lose", "tear": "torn", "reorder": "reorder", "recent": "lose"}
-"""Kinds of power loss, in the words of the nemesis -> those of the disk.  "recent" loses all that is not fsynced:
-the disk keeps no times."""
+"""Kind of power loss for the nemesis -> kind for the simulated disk.  "recent" loses everything that was not fsynced,
+because the disk does not store the times of writes."""
 _OPERATION = {"truncate": "write"}
 
 
 class SimulatorBackend(NodesOfRun):
-    """Implements `harness.backends.backend.Backend`.  `create` and what follows must run on a `SimulatedLoop`."""
+    """A `harness.backends.backend.Backend` on virtual time.  All coroutines must run on a `SimulatedLoop`."""
 
     name = "simulator"
     nodes_clock: NodesClock = "same kernel"
@@ -82,10 +83,12 @@ class SimulatorBackend(NodesOfRun):
 
     async def create(self, progress: Callable[[str], None]) -> None:
         if self.servers and not self.spec.simulated:
-            raise BackendUnavailable("this system cannot be simulated: it is no asyncio program that takes its ports")
+            raise BackendUnavailable(
+                "cannot simulate this system: it must be an asyncio program with injected clock, disk and network"
+            )
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimulatedLoop):
-            raise BackendUnavailable("the simulator needs a loop on virtual time: start it by `harness run`")
+            raise BackendUnavailable("the simulator needs an event loop on virtual time: start it by `harness run`")
         self._loop = loop
         self._network = SimulatedNetwork(loop, chance(self._seed, "network"))
         self._machines = {name: Machine(name, loop, self._network, self._seed) for name in self.servers}
@@ -140,13 +143,14 @@ class SimulatorBackend(NodesOfRun):
 
     async def impair(self, links: Mapping[cluster.Link, Mapping[str, float]], seed: int) -> None:
         for how in links.values():
-            FrameImpairment(**how)  # which refuses what makes no sense
+            FrameImpairment(**how)  # refuses invalid values
         self._impairments = {link: dict(how) for link, how in links.items()}
         self._network.impaired = {link: _impairment(how) for link, how in links.items()}
         self._cut_and_hold()
 
     def _cut_and_hold(self) -> None:
-        """Cut links.  One that is held is cut as well: a connection stalls, and delivers everything in order later."""
+        """Apply the cuts to the network.  A link with the impairment `hold` is cut too: its connections stall, and
+        deliver everything in order later."""
         links, reject = self._cut
         held = {link for link, how in self._impairments.items() if how.get("hold")}
         self._network.cut(links | held, reject)
@@ -155,7 +159,7 @@ class SimulatorBackend(NodesOfRun):
     async def try_link(
         self, link: cluster.Link, datagrams: int, interval_s: float, wait_s: float
     ) -> Mapping[str, float]:
-        """See Cluster.try_link.  The datagrams take part in no queue: the rate of a link slows only connections."""
+        """See Cluster.try_link.  The datagrams do not share the queue of the link's connections."""
         how, random = self._impairments.get(link, {}), chance(self._seed, f"trial/{link}/{self._loop.time()}")
         arrivals: list[tuple[float, int, float]] = []
         lost_share = 1 - (1 - how.get("loss", 0.0)) * (1 - how.get("corrupt", 0.0))
@@ -192,7 +196,7 @@ class SimulatorBackend(NodesOfRun):
         return "running" if server in self._hosts else await self._nodes[server].state()
 
     async def kill_at_write(self, server: str, within_s: float) -> bool:
-        """See Cluster.kill_at_write: the server dies just before the change takes effect."""
+        """See Cluster.kill_at_write.  The server dies just before the change of its disk takes effect."""
         async with self.node(server).alone:
             machine = self._machines[server]
             machine.kill_at_change(1)
@@ -204,10 +208,10 @@ class SimulatorBackend(NodesOfRun):
 
     async def await_line(self, *_: Any, **__: Any) -> Any:
         """See Cluster.await_line."""
-        raise cluster.CannotInject("what servers print is not followed on virtual time")
+        raise cluster.CannotInject("the simulator does not watch the output of servers")
 
     async def thaw(self, server: str) -> None:
-        """See Cluster.thaw: nothing is frozen here."""
+        """See Cluster.thaw.  Does nothing, because `await_line` cannot freeze a simulated server."""
 
     async def stop(self, server: str) -> None:
         await self._signal(server, "TERM")
@@ -230,7 +234,7 @@ class SimulatorBackend(NodesOfRun):
 
     def node(self, name: str) -> SimulatedNode:
         if name not in self._nodes:
-            raise cluster.CannotInject(f"the simulator stops no clients; {name} is a client node")
+            raise cluster.CannotInject(f"the simulator cannot stop clients, and {name} is a client node")
         return self._nodes[name]
 
     # Disks
@@ -239,7 +243,7 @@ class SimulatorBackend(NodesOfRun):
         behaviour = self._behaviours[server]
 
         def operation(verb: str, path: str) -> None:
-            """Apply the order before each operation of a server on its disk: hold, delay or fail it."""
+            """Freeze the server, or delay or fail the operation, as ordered.  Called before each disk operation."""
             named = _OPERATION.get(verb, verb)
             if named == "fsync" and self._armed.get(server):
                 self._armed[server] -= 1
@@ -259,9 +263,9 @@ class SimulatorBackend(NodesOfRun):
         self._behaviours[server].order([Rule(**rule) for rule in rules], seed)
 
     async def arm_disk(self, server: str, operation: str, nth: int) -> None:
-        """See Cluster.arm_disk.  What was held does not go on: the server counts as dead once it is released."""
+        """See Cluster.arm_disk.  A server that was frozen at an operation cannot continue: its release kills it."""
         if operation != "fsync":
-            raise cluster.CannotInject(f"the simulator holds no {operation}")
+            raise cluster.CannotInject(f"the simulator cannot freeze a server at {operation}")
         self._armed[server] = nth
         if nth == 0 and server in self._reached:
             self._reached.discard(server)
@@ -293,7 +297,7 @@ class SimulatorBackend(NodesOfRun):
         return self._losses.get(server, {})
 
     async def probe_disk(self, server: str) -> Mapping[str, Any]:
-        """Try the rules that are in force on a file of the harness."""
+        """See Cluster.probe_disk.  Compute the effect of the present rules on each operation."""
         found: dict[str, Any] = {"used": int(self._machines[server].pid > 0), "fsync_s": 0.0}
         for operation in OPERATIONS:
             effect = self._behaviours[server].effect(operation, "probe")
@@ -308,7 +312,7 @@ class SimulatorBackend(NodesOfRun):
             machine = self._machines[server]
             if machine.state != "dead":
                 raise cluster.CannotInject(
-                    f"the disk of a server that is {machine.state} cannot be damaged behind its back"
+                    f"the disk of {server} cannot be damaged while the server is {machine.state}"
                 )
             self._damaged[server] = damage_machine(machine, self.spec.notices_damage[how], how, seed)
 
@@ -341,7 +345,7 @@ def _impairment(how: Mapping[str, float]) -> Impairment:
 
 
 class CountedBeacons:
-    """Every node sends a beacon on each of its links every `interval_s`, all at the same moments."""
+    """Count of beacons, as if every node sent one on each of its links every `interval_s`, at the same times."""
 
     def __init__(self, nodes: Collection[str], random: Random, interval_s: float, now_s: float) -> None:
         self._links = [(a, b) for a in nodes for b in nodes if a != b]
@@ -359,7 +363,7 @@ class CountedBeacons:
         self._interval_s, self._since_s, self._sent_before = interval_s, now_s, self._sent
 
     def changed(self, cut: Collection[cluster.Link], impaired: Mapping[cluster.Link, Impairment], now_s: float) -> None:
-        """From now on these links are cut and impaired."""
+        """Set the links that are cut and the links that are impaired from `now_s` on."""
         self._count(now_s)
         self._cut, self._impaired = frozenset(cut), impaired
 
@@ -376,7 +380,7 @@ class CountedBeacons:
         }
 
     def _count(self, now_s: float) -> None:
-        """Count what was sent until now, and what arrived of it."""
+        """Count the beacons that were sent until now, and those of them that arrived."""
         before, self._sent = self._sent, self._sent_before + int((now_s - self._since_s) / self._interval_s)
         sent = self._sent - before
         for link in self._links:
@@ -386,7 +390,8 @@ class CountedBeacons:
 
 
 def damage_machine(machine: Machine, pattern: str, how: str, seed: int) -> Damage:
-    """Damage a simulated disk as the agent damages a real one.  Raises FileNotFoundError like it."""
+    """Damage a simulated disk as the agent damages a real one (`disk_verbs.damage`).  Raises FileNotFoundError if no
+    file matches."""
     with _real_files(machine.disk) as folder:
         done = damage(folder, pattern, how, seed)
         if not done.file:
@@ -406,7 +411,7 @@ def shown(done: Damage, machine: Machine) -> Mapping[str, Any]:
 
 @contextmanager
 def _real_files(disk: VolatileDisk) -> Iterator[Path]:
-    """A folder with the files of a simulated disk."""
+    """Yield a temporary folder with copies of the files of a simulated disk."""
     with tempfile.TemporaryDirectory() as name:
         for path, content in disk.files().items():
             place = Path(name) / path

@@ -1,35 +1,34 @@
-"""The ssh backend: every node is a Linux host of the user, and is restored at the end.
+"""The ssh backend: every node is a Linux host of the user, which is restored at the end of the run.
 
     harness ── ssh ──► guard (root) ── starts ──► agent        one of each on every host, over one channel
 
-Nothing is expected on a host but sshd, Python and nft.  The harness sends the code.  The guard admits one run at a
-time, and removes everything of the run when the agent ends.  The agent ends when the harness ends, or when it has
-received nothing for a while.  So a host needs no reaper; remains of a killed guard are removed at the start of the next
-run.
+A host needs only sshd, Python and nft.  The harness sends the code.  The guard admits one run at a time, and removes
+everything of the run when the agent ends.  The agent ends when the harness ends, or when the agent has received nothing
+for a while.  So a host needs no reaper; if a guard was killed, the next run removes its remains.
 
-The hosts' monotonic clocks differ from that of the harness.  `clocks` gives the lead of each, with a bound of the
-error.
+*Clocks.*  `clocks` returns the lead of each host's monotonic clock over the harness' clock, and a bound on the error.
 
-*Clocks.*  The lead of a host's monotonic clock over the harness' own, with a bound of the error.
+For one reading the harness reads its own clock, requests the time of the agent, and reads its own clock again.  The
+agent reads its clock between these two times, so the error of a reading is at most half of the round trip, regardless
+of the network delay.  Clocks drift (some 10 ppm, at most 500 ppm while they are slewed), so readings are repeated
+during the run.  The estimate is the middle between the lowest and the highest of the best readings.  The bound covers
+all best readings, their own errors, and the drift between two of them.
 
-Theory.  The harness notes its time, asks the agent for its time, and notes its own time again.  The agent reads its
-clock between the two, so one reading bounds the difference within its round trip, regardless of the network delay.
-Clocks drift (some 10 ppm, at most 500 ppm while they are slewed), so readings are repeated while the run lasts.  The
-estimate is the middle of the best readings; the error covers all of them, their own bounds, and a drift between two.
+No verdict depends on the estimate.  It places rows of nodes on the time axis of the history, and it widens the windows
+in which slow processors excuse a symptom (`health.py`).
 
-No verdict depends on it.  It places rows of nodes on the time axis of the history, and widens excuses (`health.py`).
-
-*Rules.*  Each host has a table of this run, which drops packets that arrive from some of the other nodes.
+*Rules.*  Each host has an nft table of this run, which drops packets that arrive from some of the other nodes.
 
 A link is cut at its receiving end: a rule at the sender would make `sendto` fail, which no real partition does.  Every
-change replaces the whole set in one transaction of that host.  A cut of several links is one transaction on each
-receiving host, all ordered at once; the hosts follow within some milliseconds of each other.
+change replaces the whole set of addresses in one transaction of nft.  To cut several links, the harness sends one
+transaction to each receiving host at the same time; the hosts apply them within some milliseconds of each other.
 
-A link that rejects answers TCP with a reset, from its receiving host.  The reset must reach the sender even if the
-reverse link is cut.  So the sender accepts resets from such a host, and nothing else.
+On a rejected link, the receiving host answers TCP with a reset.  The reset must reach the sender even if the reverse
+link is cut.  So the sender still accepts resets, but no other packets, from that host.
 
-Rules match the IPv4 address of the sender, so its multicast and broadcast are dropped as well.  IPv6, and packets that
-a host sends from another address, are not dropped: hosts may be behind routers, which hide the hardware address.
+Rules match the IPv4 address of the sender, so they also drop its multicast and broadcast.  They do not drop IPv6, or
+packets that a host sends from another address.  Rules cannot match hardware addresses, because routers between hosts
+hide them.
 
 A rule exempts the connection of the harness to the host, by its addresses and ports.  So the machine of the harness may
 also be a node.
@@ -63,7 +62,7 @@ from nemesis.cluster import REJECT, CannotInject, Link
 from system_under_test.subject import Jars, NodeGone
 
 BEAT_S = 3.0
-"""Seconds between two messages to every agent, each of which also reads its clock."""
+"""Seconds between two heartbeats to an agent.  Each heartbeat also reads the clock of the agent's host."""
 _SSH_PORT = 22
 _FIRST_READINGS = 8
 
@@ -83,7 +82,7 @@ class SshBackend(AgentCluster):
         self._clocks: dict[str, NodeClock] = {}
         self._table: Table = table_of(spec.run_id)
         self._dropped: dict[str, HostCut] = {}
-        """Node -> treatment of packets by its host; no entry if an order may not have arrived."""
+        """Node -> cut that its host has confirmed; no entry if it is unknown whether the last order arrived."""
         self._no_reject = ""
         self._cutting = asyncio.Lock()
         self._stop = threading.Event()
@@ -103,7 +102,7 @@ class SshBackend(AgentCluster):
         return words
 
     async def create(self, progress: Callable[[str], None]) -> None:
-        """See Backend.create.  Cancelling it is safe, and its caller calls `destroy` in the end."""
+        """See Backend.create.  Cancelling it is safe; the caller must call `destroy` afterwards."""
         began = time.monotonic()
         try:
             await self._log_in(self._assigned(), progress)
@@ -119,10 +118,10 @@ class SshBackend(AgentCluster):
         progress(f"{len(self._visits)} nodes answer after {time.monotonic() - began:.1f} s")
 
     async def cut(self, links: Collection[Link], reject: Collection[Link] = ()) -> None:
-        """See Cluster.cut; one transaction on each affected host.
+        """See Cluster.cut.  Applies one transaction on each affected host.
 
-        Raises KeyError for an unknown node, CannotInject if a host cannot reject, OSError if one refuses, NodeGone if
-        one does not answer: the others have carried the order out.
+        Raises KeyError for an unknown node, CannotInject if a host cannot reset TCP, OSError if a host refuses its
+        transaction, NodeGone if a host does not answer.  In the last two cases the other hosts have applied theirs.
         """
         if reject and self._no_reject:
             raise CannotInject(self._no_reject)
@@ -153,7 +152,7 @@ class SshBackend(AgentCluster):
         return {name: clock.offset() for name, clock in self._clocks.items()}
 
     def heard(self, node: str, event: Mapping[str, Any]) -> None:
-        """Convert times of nodes to times of the harness."""
+        """See AgentCluster.heard.  Converts times by a node's clock to times by the harness' clock."""
         if "monotonic_ns" in event and node in self._clocks:
             event = {**event, "monotonic_ns": event["monotonic_ns"] - self._clocks[node].offset().ahead_ns}
         super().heard(node, event)
@@ -181,9 +180,9 @@ class SshBackend(AgentCluster):
         return assign(read_inventory(Path(path)), self.spec.servers, self.spec.clients, path)
 
     async def _log_in(self, hosts: Mapping[str, Host], progress: Callable[[str], None]) -> None:
-        """Log in everywhere and examine the hosts; every unusable host is named at once."""
+        """Log in to all hosts and examine them.  Raises BackendUnavailable that names every unusable host."""
         if self.spec.needs.jars != Jars():
-            raise BackendUnavailable("Hosts reached by ssh get no Java archives: choose another --backend.")
+            raise BackendUnavailable("The backend ssh cannot provide Java archives: choose another --backend.")
         progress(f"logging in to {len(hosts)} hosts")
         reached = [in_thread(reach, host, self.spec.needs) for host in hosts.values()]
         refusals = []
@@ -200,7 +199,7 @@ class SshBackend(AgentCluster):
         _refuse_twins(self._address_of)
 
     async def _pack(self, progress: Callable[[str], None]) -> Mapping[tuple[str, str], bytes]:
-        """Return (Python, machine) -> the files to send to a host of that kind."""
+        """Return (Python version, architecture) -> packed files for hosts with that Python and architecture."""
         wheels = [*wheel_requirements(), *self.spec.needs.wheels]
         packed = {}
         for version, machine in {_kind(visit) for visit in self._visits.values()}:
@@ -244,8 +243,8 @@ class SshBackend(AgentCluster):
         self._dropped[name] = wanted
 
     async def _beat(self, name: str) -> None:
-        """Send heartbeats to one agent, and read its clock, until the end of the run.  Every host has its own task, so
-        that a silent host delays no other one.
+        """Send heartbeats to one agent and read its clock until the end of the run.  Each host has a task of its own,
+        so that a silent host does not delay the heartbeats to others.
         """
         while True:
             with contextlib.suppress(OSError):  # the next verb that uses this host reports it
@@ -254,7 +253,7 @@ class SshBackend(AgentCluster):
 
 
 async def _refusal(link: AgentLink, text: str, *owned: Table) -> str:
-    """Apply a transaction of nft; return why the host refuses it, "" if it does not.  Raises NodeGone."""
+    """Apply a transaction of nft.  Return why the host refuses it, or "".  Raises NodeGone."""
     try:
         await link.ask(FirewallTables.apply, text, owned)
     except NodeGone:
@@ -275,12 +274,12 @@ def _kind(visit: Visit) -> tuple[str, str]:
 
 
 def _data_address(visit: Visit) -> str:
-    """Return the address by which other nodes reach this one.  Raises BackendUnavailable if it is unknown."""
+    """Return the address by which other nodes reach this host.  Raises BackendUnavailable if it is unknown."""
     address = visit.host.data_address or visit.connection.address
     try:
         if not ipaddress.IPv4Address(address).is_loopback:
             return address
-        why = "leads nowhere on another host"
+        why = "is a loopback address, which other hosts cannot reach"
     except ValueError:
         why = "is no IPv4 address"
     raise BackendUnavailable(f"{visit.host}: {address} {why}: set `data_address` in the inventory.")
@@ -297,13 +296,17 @@ def _refuse_twins(address_of: Mapping[str, str]) -> None:
 
 
 KEPT_EVERY_NS = 10_000_000_000
-"""Window in which the best reading is kept, so two neighbours lie at most twice as far apart."""
+"""Length in nanoseconds of the windows of which only the best reading is kept.  So two successive kept readings are at
+most twice this far apart."""
 DRIFT_SHARE_MAX = 500e-6
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """One answer. sent_ns, received_ns: by the harness' clock; node_ns: by the node's clock."""
+    """One reading of a node's clock.
+
+    sent_ns, received_ns: times of the request and of the answer by the harness' clock
+    node_ns: time by the node's clock"""
 
     sent_ns: int
     node_ns: int
@@ -323,7 +326,7 @@ class ClockReading:
 
 
 class NodeClock:
-    """The readings of one node, which must come more often than every KEPT_EVERY_NS."""
+    """Readings of one node's clock.  At least one reading is needed in every KEPT_EVERY_NS."""
 
     def __init__(self) -> None:
         self._kept: list[ClockReading] = []
@@ -336,7 +339,7 @@ class NodeClock:
             self._kept[-1] = reading
 
     def offset(self) -> ClockOffset:
-        """Raises ValueError before the first reading."""
+        """Return the estimated lead of the node's clock and its error.  Raises ValueError before the first reading."""
         if not self._kept:
             raise ValueError("the clock was never read")
         least = min(reading.ahead_ns for reading in self._kept)
@@ -348,8 +351,11 @@ class NodeClock:
 
 @dataclass(frozen=True, slots=True)
 class HostCut:
-    """Treatment of packets from the addresses of other nodes by one host. cut: it drops them. reject: of these, it
-    answers TCP with a reset. resets: it accepts resets, because that host answers it so.
+    """Addresses of nodes from which one host does not accept all packets.
+
+    cut: the host drops packets from these addresses
+    reject: the host answers TCP from these addresses with a reset
+    resets: the host accepts TCP resets from these addresses, because they reject its packets
     """
 
     cut: frozenset[str] = frozenset()
@@ -362,7 +368,9 @@ def table_of(run_id: str) -> Table:
 
 
 def make_table(table: Table, control: tuple[str, str, str, str] | None) -> str:
-    """Return nft text for the table with nothing cut. control: see `facts.HostFacts`."""
+    """Return nft text that creates the table without any cut.
+
+    control: see `ssh_visit.HostFacts`"""
     family, name = table
     keep = ""
     if control is not None and ":" not in control[0]:
@@ -386,21 +394,21 @@ table {family} {name} {{
 
 
 def make_rejecting(table: Table) -> str:
-    """Return nft text to be added to the table: the answer to rejected TCP.  Kernels before 5.9 refuse it at this
-    hook.
+    """Return nft text that adds the rule for rejected links: a reset as the answer to TCP.  Kernels before 5.9 refuse
+    the rule at this hook.
     """
     family, name = table
     return f"add rule {family} {name} rejecting ip saddr @rejected meta l4proto tcp reject with tcp reset\n"
 
 
 def replace_cut(table: Table, wanted: HostCut) -> str:
-    """Return nft text that drops, or rejects, exactly the packets from these addresses."""
+    """Return nft text that replaces the three sets of addresses with those of `wanted`."""
     sets = {"cut": wanted.cut, "rejected": wanted.reject, "resets": wanted.resets}
     return "".join(replace_set(table, name, sources) for name, sources in sets.items())
 
 
 def cuts_of(links: Collection[Link], reject: Collection[Link], address_of: Mapping[str, str]) -> Mapping[str, HostCut]:
-    """Return node -> the treatment that its host must apply.  Raises KeyError for a node that is not in the cluster."""
+    """Return node -> cut that its host must apply.  Raises KeyError for a node that is not in the cluster."""
     made: dict[str, tuple[set[str], set[str], set[str]]] = {node: (set(), set(), set()) for node in address_of}
     for source, to in links:
         made[to][0].add(address_of[source])

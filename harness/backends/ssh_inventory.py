@@ -1,6 +1,6 @@
 """The inventory: a TOML file that lists the user's hosts (docs/ssh.md describes it).
 
-    [defaults]                      # optional: what holds for every host that does not state it itself
+    [defaults]                      # optional: values for hosts that do not state their own
     user = "root"
     key = "~/.ssh/id_ed25519"
 
@@ -9,7 +9,7 @@
     address = "198.18.0.11"
     role = "server"
 
-Every mistake is one sentence that begins with the file and the line.
+Every error message is one sentence that begins with the file and the line.
 """
 
 from __future__ import annotations
@@ -38,10 +38,13 @@ class BadInventory(ValueError):
 class Host:
     """One machine.
 
-    name: for messages. address: where ssh reaches it, an IPv4 address or a host name. role: "server" or "client".
-    key: a file with a private key; "" for the agent and the usual files in ~/.ssh. known_hosts: a file besides
-    ~/.ssh/known_hosts. data_address: the IPv4 address by which the nodes reach each other; "" if it is `address`.
-    folder: where a run keeps its files on the host; the run creates a folder in it, and removes that.
+    name: name in messages
+    address: IPv4 address or host name for ssh
+    role: "server" or "client"
+    key: file with a private key; "" for the ssh agent and the usual files in ~/.ssh
+    known_hosts: file of host keys in addition to ~/.ssh/known_hosts
+    data_address: IPv4 address by which other nodes reach the host; "" if it equals `address`
+    folder: folder on the host in which a run creates its own folder, and removes it at the end
     """
 
     name: Text
@@ -70,7 +73,9 @@ def read_inventory(path: Path) -> tuple[Host, ...]:
     lines = _lines_of(text)
 
     def wrong(words: str, *where: str | int) -> BadInventory:
-        """where: a table and perhaps a field; the message names the line of the field, else of its table."""
+        """Return an exception whose message names the line of a field, or of its table if the line is unknown.
+
+        where: key of the table, and optionally the name of the field"""
         line = lines.get(where) or lines.get(where[:-1])
         return BadInventory(f"{path}{f', line {line}' if line else ''}: {words}")
 
@@ -102,7 +107,7 @@ def read_inventory(path: Path) -> tuple[Host, ...]:
             value = (host.address, host.port) if name == "address" else getattr(host, name)
             if value and (twin := first.setdefault((name, value), number)) != number:
                 line = lines.get(("host", twin, name))
-                raise wrong(f"{name} is that of the host in line {line}, too", "host", number, name)
+                raise wrong(f"another host, in line {line}, has the same {name}", "host", number, name)
         hosts.append(host)
     return tuple(hosts)
 
@@ -113,10 +118,10 @@ def refuse_inventory(path: Path, servers: Sequence[str], clients: Sequence[str])
 
 
 def assign(hosts: Sequence[Host], servers: Sequence[str], clients: Sequence[str], path: str) -> Mapping[str, Host]:
-    """Return node -> host: the first hosts of each role, in the order of the file.  Raises BadInventory if there are
-    too few.
+    """Return node -> host.  Nodes get the first hosts of their role, in the order of the file.  Raises BadInventory if
+    there are too few.
 
-    path: of the inventory, for messages.
+    path: path of the inventory, for messages
     """
     assigned: dict[str, Host] = {}
     for role, nodes in zip(ROLES, (servers, clients), strict=True):
@@ -138,11 +143,11 @@ _WORDS = {
     "data_address": "an IPv4 address",
     "folder": "an absolute path of letters, digits, '.', '_' and '-', at least two folders deep",
 }
-"""Field with a pattern -> a description of it."""
+"""Field with a pattern -> description of the values that match the pattern."""
 
 
 def _lines_of(text: str) -> dict[tuple[str | int, ...], int]:
-    """Return the line of each table, and of each of its fields, which tomllib does not report."""
+    """Return the line number of each table and of each field, which tomllib does not report."""
     lines: dict[tuple[str | int, ...], int] = {}
     table: tuple[str | int, ...] = ()
     hosts = 0

@@ -1,23 +1,19 @@
-"""Connections to the user's hosts, and visits over them: log in, examine, enter exclusively, restore the host.
+"""Visits to the user's hosts over ssh: log in, examine the host, enter exclusively, restore the host.
 
-reach    log in and look what is there                                     (blocks; call it with `in_thread`)
-enter    send the code; the guard lets the run in, and removes what dead runs left
+reach    log in and read the host's properties                             (blocks; call it with `in_thread`)
+enter    send the code; the guard admits the run, and removes remains of dead runs
 leave    wait until the guard has removed everything, and log out
 
-Properties of a host, which one command reads before anything is sent there.
+*Facts.*  One command reads the properties of a host before anything is sent to it.  Nothing is installed on a user's
+host.  A missing program is reported in one sentence, with the command that installs it.
 
-Nothing is installed on a user's host.  A missing program is reported in one sentence, with the command that installs
-it.
+*Connection.*  One ssh connection per host, with keys only, and only to known hosts.  paramiko runs a thread for each
+connection.  Small packets are sent at once (TCP_NODELAY), so a command takes 3 ms instead of 48 ms.  All methods of a
+connection block; call them in a thread.
 
-One ssh connection to one host: authenticated with keys only, and only to a known host.
-
-paramiko speaks the protocol, in a thread of its own per connection.  Small packets are sent at once (TCP_NODELAY): a
-command takes 3 ms instead of 48 ms.  Everything here blocks; call it in a thread.
-
-A channel of an ssh connection as asyncio streams, over which the harness speaks to an agent.
-
-paramiko fills a channel's buffers in its own thread and then makes a descriptor readable, which the loop watches.  So
-an answer needs no other thread.  Sending may block (a full window, a dead network), so it has a thread.
+*Channel.*  A channel of an ssh connection as asyncio streams, for the harness' frames to and from an agent.  When
+paramiko has received data, it makes a descriptor readable, which the event loop watches.  So receiving needs no other
+thread.  Sending may block (a full window, a dead network), so each channel has a thread for it.
 """
 
 from __future__ import annotations
@@ -54,16 +50,16 @@ from system_under_test.subject import Needs
 CONNECT_S = 10.0
 KEEP_ALIVE_S = 5
 UNACKNOWLEDGED_S = 20.0
-"""Seconds without an acknowledgement that end the connection: the host, or the way to it, is gone."""
+"""Seconds without an acknowledgement after which TCP ends the connection."""
 _OUTPUT_BYTES_MAX = 1 << 20
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # failures are raised, in our own words
 
 
 class SshConnection:
-    """Open until `close`.  Raises BackendUnavailable in one sentence if the host cannot be used.
+    """An ssh connection, open until `close`.  Raises BackendUnavailable if the host cannot be used.
 
-    address: of the host as it was reached, an IPv4 or IPv6 address.
+    address: IPv4 or IPv6 address to which it is connected
     """
 
     def __init__(self, host: Host) -> None:
@@ -191,7 +187,7 @@ def _socket(host: Host) -> socket.socket:
 
 
 def _read(receive: Any) -> bytes:
-    """Read to the end, or up to the maximum output of such a command."""
+    """Read to the end of the output, or about _OUTPUT_BYTES_MAX."""
     data = bytearray()
     while len(data) < _OUTPUT_BYTES_MAX and (piece := receive(1 << 16)):
         data += piece
@@ -203,10 +199,11 @@ _STDERR_PIECES = 50
 
 
 class AttachedChannel:
-    """The agent's stdin and stdout, as `AgentLink` needs them, and the end of its stderr.
+    """The agent's stdin and stdout, as `AgentLink` needs them, and the end of its output on stderr.
 
-    Create it on the loop's thread.  Closing ends the host's stdin only; the rest of the host's output is still read.
-    ended: set once the host has closed its side, and all its output has been read.
+    Create it on the event loop's thread.  `close` ends only the agent's stdin; the agent's output is still read.
+
+    ended: set once the host has closed its side, and all its output has been read
     """
 
     def __init__(self, channel: paramiko.Channel) -> None:
@@ -235,7 +232,8 @@ class AttachedChannel:
     close = write_eof
 
     def _readable(self) -> None:
-        """Read what has arrived, one piece of each stream; the descriptor stays readable while there is more."""
+        """Read all stderr that has arrived, and one piece of stdout.  While more is left, the descriptor stays
+        readable, so the event loop calls this method again."""
         while self._channel.recv_stderr_ready():
             self._stderr.append(self._channel.recv_stderr(_PIECE_BYTES))
         if self._channel.recv_ready():
@@ -258,11 +256,11 @@ class AttachedChannel:
 
 
 SILENCE_S = 60.0
-"""Seconds without a message after which an agent ends, and its guard removes everything."""
+"""Seconds without a message from the harness after which an agent ends, and its guard removes everything."""
 PATIENCE_S = 15.0
-"""Seconds that a run that has just ended may need for cleaning up a host, before another run is refused."""
+"""Maximum seconds to wait until an earlier run has left a host; then the host refuses the new run."""
 _READY_S = 60.0
-"""Seconds until the code has arrived and is unpacked, and another run has left the host."""
+"""Maximum seconds until an earlier run has left the host, and the code has arrived and is unpacked."""
 _REMOVED_S = 30.0
 _LAST_WORDS_S = 2.0
 _POOL = ThreadPoolExecutor(32, thread_name_prefix="ssh")
@@ -270,13 +268,15 @@ T = TypeVar("T")
 
 
 def in_thread(work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-    """Run a function in a thread, because paramiko blocks, and every host may occupy a thread."""
+    """Run a blocking function in a thread of a pool that is large enough for all hosts."""
     return asyncio.get_running_loop().run_in_executor(_POOL, work, *arguments)
 
 
 @dataclass(slots=True)
 class Visit:
-    """channel, attached: the connection to the agent, once `enter` has begun."""
+    """Visit of a run to one host.
+
+    channel, attached: the connection to the agent; None before `enter`"""
 
     host: Host
     connection: SshConnection
@@ -287,9 +287,10 @@ class Visit:
     async def enter(
         self, run: str, packed: bytes, silence_s: float, patience_s: float = PATIENCE_S, *, stay: bool = True
     ) -> Sequence[str]:
-        """Return the dead runs that were removed. stay: start an agent, which is then reachable through `attached`.
+        """Send the code and wait until the guard admits the run.  Return the dead runs whose remains it removed.
 
-        Raises BackendUnavailable if another run occupies the host, or if nothing can be started there.
+        stay: True to start an agent, which is then reachable through `attached`
+        Raises BackendUnavailable if another run occupies the host, or if the agent cannot start.
         """
         folder = f"{self.host.folder}/{run}"
         given = {"folder": folder, "size_bytes": len(packed), "silence_s": silence_s}
@@ -307,7 +308,7 @@ class Visit:
                 await asyncio.wait_for(attached.ended.wait(), _LAST_WORDS_S)
             words = (line.decode(errors="replace") + attached.words()).strip().splitlines()
             raise BackendUnavailable(
-                f"{self.host}: the agent did not start: {words[-1] if words else 'it ended without a word'}."
+                f"{self.host}: the agent did not start: {words[-1] if words else 'it ended without a message'}."
             ) from None
         if "refused" in reply:
             raise BackendUnavailable(f"{self.host}: {reply['refused']}: wait for its end, or use other hosts.")
@@ -315,9 +316,9 @@ class Visit:
         return removed
 
     async def leave(self) -> str:
-        """End the agent's stdin, wait for the guard's end, and log out.
+        """Wait until the guard has ended, and log out.  The link to the agent must have been closed before.
 
-        Return "" if everything was removed, else a sentence that names the rest.
+        Return "" if everything was removed, else a sentence that names the remains.
         """
         try:
             if self.channel is None or self.attached is None:
@@ -325,8 +326,8 @@ class Visit:
             ended = await in_thread(self.channel.status_event.wait, _REMOVED_S)
             if not ended or (status := self.channel.recv_exit_status()) < 0:
                 return (
-                    f"{self.host} did not confirm that everything was removed.  It does so by itself after "
-                    f"{SILENCE_S:g} s of silence; else the next run there removes what is in {self.host.folder}"
+                    f"{self.host} did not confirm that everything was removed.  Its agent ends after {SILENCE_S:g} s "
+                    f"of silence, and everything is removed then; else the next run there clears {self.host.folder}"
                 )
             if status == 0:
                 return ""
@@ -340,7 +341,7 @@ class Visit:
 
 
 def reach(host: Host, needs: Needs) -> Visit:
-    """Blocks.  Raises BackendUnavailable where the host cannot be used."""
+    """Log in to a host and read its properties.  Blocks.  Raises BackendUnavailable if the host cannot be used."""
     connection = SshConnection(host)
     try:
         return Visit(host, connection, look(connection, needs))
@@ -350,8 +351,9 @@ def reach(host: Host, needs: Needs) -> Visit:
 
 
 def packed_code(site: Path | None) -> bytes:
-    """Return a tar of the files that a host needs. code/: this project's; site/: packages, if there is such a
-    folder.
+    """Return a compressed tar of the files that a host needs: this project's code in code/, packages in site/.
+
+    site: folder of the unpacked packages, or None
     """
     files = {f"code/{path}": content for path, content in node_code().items()}
     files |= {f"site/{path}": content for path, content in (files_of(site) if site else {}).items()}
@@ -359,7 +361,7 @@ def packed_code(site: Path | None) -> bytes:
 
 
 async def sweep_hosts(hosts: Sequence[Host], run: str) -> Mapping[Host, Swept]:
-    """Remove remains of dead runs on hosts; a host in use is left alone."""
+    """Remove remains of dead runs on hosts, and return the result per host.  A host in use is not touched."""
     packed = await in_thread(packed_code, None)
     return dict(zip(hosts, await asyncio.gather(*(_sweep(host, run, packed) for host in hosts)), strict=True))
 
@@ -399,9 +401,14 @@ _ASKED = frozenset({"kernel", "machine", "uid", "sudo", "nft", "python", "versio
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """python: its path.  version: "3.11".  machine: as `uname -m` prints it.  prefix: words before a command that must
-    run as root.  control: the harness' own connection as the host sees it: address and port of the harness, then of
-    the host; empty if that is not known."""
+    """Properties of a host.
+
+    python: path of its python3
+    version: version of python3, such as "3.11"
+    machine: architecture, as `uname -m` prints it
+    prefix: words before a command that must run as root
+    control: the harness' ssh connection as the host sees it: address and port of the harness, address and port of the
+        host; None if unknown"""
 
     python: str
     version: str
@@ -411,10 +418,10 @@ class HostFacts:
 
 
 def look(connection: SshConnection, needs: Needs) -> HostFacts:
-    """Blocks.  Raises BackendUnavailable, in one sentence, where the host lacks what every node needs."""
+    """Read the properties of a host.  Blocks.  Raises BackendUnavailable if the host lacks something nodes need."""
     if needs.image:
         raise BackendUnavailable(
-            f"The system needs the image {needs.image}, and hosts of your own start from none: choose BACKEND=docker."
+            f"The system needs the image {needs.image}, but the backend ssh uses no images: choose BACKEND=docker."
         )
     packages, users = " ".join(map(shlex.quote, needs.debian)), shlex.quote(needs.user) if needs.user else ""
     script = _SCRIPT.replace("DEBIAN", packages).replace("USER", users)
@@ -425,7 +432,7 @@ def look(connection: SshConnection, needs: Needs) -> HostFacts:
     facts = dict(re.findall(r"^([\w.+-]+)=(.*)$", output.decode(errors="replace"), flags=re.MULTILINE))
     if not facts.keys() >= _ASKED:
         text = (output + words).decode(errors="replace").strip()[:200]
-        raise BackendUnavailable(f"{connection.host}: commands do not run there as a shell's do; it answered {text!r}.")
+        raise BackendUnavailable(f"{connection.host}: a shell script does not run there; the output was {text!r}.")
     if lacking := missing(facts, connection.host.user, needs):
         raise BackendUnavailable(f"{connection.host}: {lacking}.")
     control = tuple(facts.get("connection", "").split())
@@ -442,7 +449,7 @@ def missing(facts: Mapping[str, str], user: str, needs: Needs) -> str:
     """Return the first thing that the host lacks, in words; "" if it has everything."""
     packages = [name for name in needs.debian if facts.get(f"package.{name}") != "install ok installed"]
     least, no_user = ".".join(map(str, PYTHON_LEAST)), needs.user and not facts.get(f"user.{needs.user}", "").isdigit()
-    version = re.fullmatch(r"(\d+)\.(\d+)", facts["version"])  # else it is what a broken python3 printed
+    version = re.fullmatch(r"(\d+)\.(\d+)", facts["version"])  # a broken python3 prints an error instead
     lacks = (
         (facts["kernel"] != "Linux", f"its kernel is {facts['kernel']}, and nodes need Linux"),
         (

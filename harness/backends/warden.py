@@ -1,20 +1,21 @@
-"""The warden: PID 1 of the run's own namespaces.  It makes the network, starts the agents, and waits.
+"""The warden: PID 1 of the run's namespaces.  It creates the network, starts the agents, and waits for the run's end.
 
     unshare ── warden ─┬─ helper           an agent in the warden's network namespace, with the near end of every veth
-                       │                   pair; the harness lets it start the switch between them
+                       │                   pair; the harness orders it to start the switch
                        ├─ agent of n1      in a network namespace of its own
                        └─ agent of c1 ...
 
-It lives as long as the run.  When the control stream ends (the harness is done, or was killed), it kills everything in
-the pid namespace, removes the run's folder and exits.  When it exits, for any reason, the kernel kills what is left.
-Agents speak to the harness over sockets that are handed through here; the warden never sees a frame of theirs.
+The warden lives as long as the run.  When the control stream ends (the harness is done, or was killed), the warden
+kills all processes in the pid namespace, removes the run's folder and exits.  When it exits for any reason, the kernel
+kills all remaining processes.  The warden passes sockets from the harness to the agents, and never reads their frames.
 
     python -m harness.backends.warden <control fd> <the run's folder>
 
-Control is a socket of packets: one in (the plan, with the descriptors of all streams: handed over this way because
-`unshare` would keep open what it was started with), one out ({"ready": true} or {"error": "..."}), then silence.
+The control stream is a packet socket.  The warden receives one packet, with the plan and the descriptors of all
+sockets, and sends one, {"ready": true} or {"error": "..."}.  Descriptors are not inherited, because `unshare`, the
+parent of the warden, would keep inherited descriptors open.
 
-*Plan.*  The nodes and links to make, as plain data, and the `ip` batches that make it.
+*Plan.*  The nodes and links to create, as plain data, from which the `ip` batches are generated.
 
 The network of a run cannot be seen from outside, so all runs use the same addresses: 198.18.0.0/24 of the
 benchmarking range, servers from .11, client nodes from .101.
@@ -47,12 +48,12 @@ _CLONE_NEWNET = 0x40000000
 _PLAN_BYTES_MAX = 1 << 16
 _REAP_EVERY_MS = 200
 _DESCRIPTORS_MAX = 253
-"""Descriptors that the kernel passes in one packet."""
+"""Maximum number of descriptors that the kernel passes in one packet."""
 
 
 def main() -> None:
     if os.getpid() != 1:
-        sys.exit("the warden kills everything around it at its end: it runs only as PID 1 of a namespace")
+        sys.exit("the warden kills all processes that it can see at its end, so it must be PID 1 of a pid namespace")
     control = socket.socket(fileno=int(sys.argv[1]))
     folder = sys.argv[2]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -83,7 +84,10 @@ def _make(plan: WardenPlan, helper: int, *streams: int) -> None:
 
 
 def _start_agent(place: str, stream: int, first: Callable[[], None] | None = None) -> int:
-    """Popen returns once the program is executed, so by then the namespace exists; it gets its network afterwards."""
+    """Start an agent and return its pid.  When Popen returns, the program has been executed, so the agent's namespace
+    exists.  The namespace gets its network later.
+
+    first: called in the new process before the program, to leave the warden's network"""
     Path(place).mkdir()
     with (Path(place) / "agent.log").open("ab") as log:
         return subprocess.Popen(
@@ -109,7 +113,7 @@ def _say(control: socket.socket, words: dict[str, Any]) -> None:
 
 
 def _wait_for_end(control: socket.socket) -> None:
-    """Wait until the stream ends, and meanwhile collect the processes that ended, as PID 1 must."""
+    """Wait until the control stream ends.  Meanwhile reap ended processes, as PID 1 must."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
     while not poll.poll(_REAP_EVERY_MS) or control.recv(4096):
@@ -138,7 +142,10 @@ SUBNET = ipaddress.IPv4Network("198.18.0.0/24")
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """folder: holds data, trace, log and agent.log.  port: the switch's end of its veth pair."""
+    """A node to create.
+
+    port: name of the switch's end of the node's veth pair
+    folder: folder for data, trace, log and agent.log"""
 
     name: str
     address: str
@@ -149,21 +156,21 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class WardenPlan:
-    """Travels together with descriptors: the socket of the helper's agent, then that of each node's, in order."""
+    """Nodes to create.  The plan is sent with one socket for the helper's agent, and one for each node's agent, in the
+    order of `nodes`."""
 
     nodes: tuple[PlannedNode, ...]
     helper_folder: str
 
 
 def mac_of(place: int) -> str:
-    """Return a locally administered address."""
+    """Return the MAC of the node at a place of the plan: a locally administered address."""
     return f"02:00:c6:12:00:{place + 1:02x}"
 
 
 def switch_side(plan: WardenPlan, pids: Sequence[int]) -> str:
-    """`ip -batch` for the warden's own namespace: a veth pair per node, its far end in that node's namespace.
-
-    No IPv6 addresses: their neighbour discovery is noise on every link."""
+    """Return the `ip -batch` for the warden's namespace.  It creates a veth pair per node, with one end in the node's
+    namespace.  Interfaces get no IPv6 addresses, because neighbour discovery would send packets on every link."""
     lines = ["link set lo up"]
     for node, pid in zip(plan.nodes, pids, strict=True):
         lines += [
@@ -175,7 +182,7 @@ def switch_side(plan: WardenPlan, pids: Sequence[int]) -> str:
 
 
 def node_side(plan: WardenPlan, me: PlannedNode) -> str:
-    """`ip -batch` for a node's namespace: its address, and every other node as a permanent neighbour."""
+    """Return the `ip -batch` for a node's namespace.  It sets the address, and permanent neighbours."""
     lines = ["link set lo up", "link set eth0 addrgenmode none"]
     lines += [f"address add {me.address}/{SUBNET.prefixlen} dev eth0", "link set eth0 up"]
     lines += [

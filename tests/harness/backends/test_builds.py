@@ -109,7 +109,7 @@ def test_what_cannot_be_built_is_one_sentence(beside: Path) -> None:
     (beside / "server" / "mends" / "greeting.patch").write_text(PATCH.replace('-    "as', '-    "not as'))
     with pytest.raises(BackendUnavailable, match=r"greeting.patch does not fit greeting 1.0.0 \("):
         build(beside, Crate("server", {"greeting": "mends/greeting.patch"}))
-    with pytest.raises(BackendUnavailable, match="is for other, of which the program has 0 versions"):
+    with pytest.raises(BackendUnavailable, match="needs one version of other, and the program depends on 0 versions"):
         build(beside, Crate("server", {"other": "mends/greeting.patch"}))
     (beside / "server" / "src" / "main.rs").write_text("fn main() { absent(); }\n")
     with pytest.raises(

@@ -136,7 +136,7 @@ def test_an_owner_is_this_process_since_its_start_and_boot(part: int, value: str
 def test_a_finished_process_is_dead_unless_it_cannot_be_seen_from_here(tmp_path: Path) -> None:
     owner = owner_of_a_dead_process()
     assert leftovers.is_dead(owner)
-    assert "the process that kept it has ended" in kept(tmp_path, owner=owner).why_stale
+    assert "the process that kept the cluster has ended" in kept(tmp_path, owner=owner).why_stale
     assert not leftovers.is_dead(changed(owner, 3, "1"))  # another pid namespace
     assert not leftovers.is_dead(changed(owner, 4, "another-machine"))
 

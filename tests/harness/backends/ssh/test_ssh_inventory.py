@@ -66,8 +66,8 @@ def test_a_right_one(tmp_path: Path) -> None:
         ('"198.18.0.12"', '"198.18.0.256"', 13, "data_address: must be an IPv4 address"),
         ('"198.18.0.12"', '"198.18.0.1; drop"', 13, "data_address: must be an IPv4 address"),
         ('user = "admin"', 'folder = "/var/../etc"', 2, "folder: must be an absolute path"),
-        ('"198.18.0.13"', '"198.18.0.11"', 19, "address is that of the host in line 7, too"),
-        ('name = "beta"', 'name = "alpha"', 11, "name is that of the host in line 6, too"),
+        ('"198.18.0.13"', '"198.18.0.11"', 19, "another host, in line 7, has the same address"),
+        ('name = "beta"', 'name = "alpha"', 11, "another host, in line 6, has the same name"),
         ("[defaults]", "[default]", 1, "there is no table 'default'"),
     ],
 )
