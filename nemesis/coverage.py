@@ -1,22 +1,21 @@
 """Coverage of the faults of a run: kinds of fault, roles of the nodes that they hit, and reactions of the system.
 
-A *cell* is (kind of fault, role of a node that it hit, phase of the system while it was in force).  A fault against the
-leader meets several phases one after another: the leader still leads, no node leads, a new leader has just been
-elected.  A *situation* is a rarer state that a bug may need, such as two terms under one cut.
+A *cell* is (kind of fault, role of a node that it hit, phase of the system while it was in force).  During a fault
+against the leader, several phases follow one another: the leader still leads, no node leads, a new leader has just been
+elected.  A *situation* is a rarer state that may be necessary to trigger a bug, such as two terms under one cut.
 
-This module is a value without I/O.  It receives the nodes' reports as looks, one after another.  Equal looks give equal
-cells.  The deck prefers cells that were not met yet (`nemesis.deck`), and the report shows the table.
+This module does no I/O.  It receives the nodes' reports as a sequence of looks, and equal sequences give equal cells.
+The deck prefers cards that are likely to reach new cells (`nemesis.deck`), and the report shows the table.
 
-*Leader.*  The nodes' reports determine it.
+*Leader.*  The nodes' reports determine the leader.
 
-The leader is the leader of the highest epoch that any node reports.  A deposed leader that has not noticed yet reports
-an older epoch, so it never wins against its successor.  If the highest epoch has no leader, an election is in progress
-and the answer is None.
+The leader is the leader of the highest epoch that any node reports.  A deposed leader that has not noticed its
+deposition reports an older epoch, so it never takes precedence over its successor.  If the highest epoch has no leader,
+an election is in progress and `leader_now` returns None.
 
-*Moments.*  A card can wait for an event that an earlier fault causes, as the nodes report it.
+*Moments.*  A card can wait until the nodes report an event that an earlier fault causes.
 
-A fixed time cannot hit an election, because an election begins after a random timeout.  So a card may wait until the
-nodes report the event.
+A fixed time cannot hit an election, because an election begins after a random timeout.
 """
 
 from __future__ import annotations
@@ -56,10 +55,12 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The state of the cluster at one time. in_force: number of a card -> its fault. servers, clients: names of all
-    nodes.
+    """The state of the cluster at one time.
 
-    statuses: of the nodes that report."""
+    servers, clients: names of all nodes
+    statuses: reports of the nodes that answer
+    in_force: card number -> its fault
+    """
 
     servers: Sequence[str]
     clients: Sequence[str]
@@ -69,7 +70,12 @@ class Look:
 
 @dataclass(slots=True)
 class _Hit:
-    """A fault in force: the roles of its nodes and the highest epoch just before it, and the epochs led since then."""
+    """A fault in force.
+
+    roles: roles of the nodes that it hit
+    epoch: highest epoch just before the fault
+    led: epochs that had a leader since then
+    """
 
     kind: str
     roles: frozenset[str]
@@ -78,7 +84,11 @@ class _Hit:
 
 
 class FaultCoverage:
-    """met: number of looks that found a cell. situations: number of looks that found a situation."""
+    """Coverage of one run.
+
+    met: cell -> number of looks that found it
+    situations: situation -> number of looks that found it
+    """
 
     def __init__(self) -> None:
         self.met: Counter[Cell] = Counter()
@@ -119,7 +129,7 @@ class FaultCoverage:
         return Coverage(tuple((*cell, looks) for cell, looks in sorted(self.met.items())), situations)
 
     def _phases(self, look: Look) -> tuple[set[str], int]:
-        """Return the phases since the last look, and the epoch that is led now (-1 for none)."""
+        """Return the phases since the last look, and the epoch of the current leader (-1 if there is none)."""
         leader = leader_now(look.statuses, [s.node for s in look.statuses])
         campaigned = any(s.campaigned or s.role in _CAMPAIGNING for s in look.statuses)
         phases = {ELECTION} if leader is None or campaigned else set()
@@ -153,7 +163,7 @@ class FaultCoverage:
         self._largest_mark = max([self._largest_mark, *marks])
 
     def _vote(self, look: Look) -> bool:
-        """Return whether every server has voted in an epoch that began under a fault."""
+        """Return True if every server has voted in an epoch that began while a fault was in force."""
         first = min((hit.epoch for hit in self._hits.values()), default=None)
         if first is not None:
             self._voted |= {s.node for s in look.statuses if s.voted_epoch is not None and s.voted_epoch > first}
@@ -165,15 +175,16 @@ def _role(status: NodeStatus) -> str:
 
 
 def _reader_at_each_side(look: Look, cut: Collection[Link]) -> bool:
-    """Return whether every server can still talk to a client node."""
+    """Return True if every server can still exchange messages with a client node."""
     return all(any((c, s) not in cut and (s, c) not in cut for c in look.clients) for s in look.servers)
 
 
 def leader_now(statuses: Sequence[NodeStatus], running: Collection[str]) -> LeaderNow | None:
-    """Return the leader of the highest epoch any node reports; None while there is none, or if it is not running.
+    """Return the leader of the highest epoch that any node reports; None if that epoch has no leader, or if the leader
+    is not running.
 
-    A node that reports itself as leader takes precedence over other nodes' reports.  If two claim the same epoch (the
-    checkers judge that), the first by name counts, so that equal reports give an equal answer.
+    A node that reports itself as leader takes precedence over other nodes' reports.  If two nodes claim the same epoch
+    (the checkers judge such a claim), the first by name is returned, so that equal reports give equal results.
     """
     epoch = max((s.epoch for s in statuses), default=-1)
     newest = [s for s in statuses if s.epoch == epoch]
@@ -189,26 +200,28 @@ ELECTION_MOMENT = "election"
 NEW_LEADER_MOMENT = "new leader"
 MOMENTS = (ELECTION_MOMENT, NEW_LEADER_MOMENT)
 ACKNOWLEDGED_MOMENT = "acknowledged"
-"""A write was acknowledged under a new leader."""
+"""Event: a write was acknowledged under a new leader."""
 HEALED_MOMENT = "healed"
 HEAL_MOMENTS = (*MOMENTS, ACKNOWLEDGED_MOMENT, HEALED_MOMENT)
-"""Events that a heal can wait for."""
+"""Names of the events that a heal can wait for."""
 
 MOMENT_WAIT_S = 6.0
-"""Seconds that a card waits for its event; then it is skipped."""
+"""Maximum seconds that a card waits for its event; after that the card is skipped."""
 ANY_LINE = "any"
-"""Placeholder for a line: one of the system's `moments` drawn by the seed, or an unusual line if it names none."""
+"""Placeholder for a line: a line of the system's `moments` that the seed selects, or an unusual line if the system has
+no `moments`.
+"""
 LINE_PRINTED_BY = (LEADER, FOLLOWER)
 LINE_WAIT_S = 20.0
-"""Seconds that a card waits for a line; then it is skipped."""
+"""Maximum seconds that a card waits for a line; after that the card is skipped."""
 LOOK_EVERY_S = 0.05
-"""A new leader is hit within this time plus the time that the nodes need to report."""
+"""Seconds between two looks.  A new leader is hit within this time plus the time that the nodes need to report."""
 
 
 def has_come(moment: str, since_epoch: int, statuses: Sequence[NodeStatus], running: Collection[str]) -> bool:
-    """Return whether the event has occurred since that epoch.
-
-    NEW_LEADER: a running node leads a later epoch.  ELECTION: a running node campaigns, or a later epoch has begun.
+    """Return True if the event has occurred since that epoch.
+    A new leader: a running node leads a later epoch.  An election: a running node campaigns, or a later epoch has
+    begun.
     """
     if moment == NEW_LEADER_MOMENT:
         leader = leader_now(statuses, running)

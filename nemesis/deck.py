@@ -5,18 +5,19 @@ depend on luck.
 
 Every kind of fault has a deck: an *opening* (the cards without which a run proves little, always in the same order) and
 the *rest*.  An entry is a target, or a *figure*: several cards that belong together.  The rest begins with a storm: a
-figure that hits one leader after another.  Then comes the card that aims at the most cells not met yet
-(`nemesis.coverage`).  The seed breaks ties.  No card is dealt twice before every card was dealt once.
+figure that hits one leader after another.  Each next card is the one that aims at the most cells that the run has not
+reached (`nemesis.coverage`).  The seed breaks ties.  No card is dealt twice before every card was dealt once.
 
-Timing.  The opening gives the hold times of its cards.  The first card holds longest: a stale read can only show after
-a new leader was elected and has answered.  The hold time of any other card comes from its target, mostly 3-5 s. GAP_S
-lies between a heal and the next card.  One in four gaps is HOT_GAP_S, so that the next fault hits a node that still
-truncates its log.  Near the time limit, gap and hold shrink to their minimum before a card is dropped.
+Timing.  The opening gives the hold times of its cards.  The first card holds longest, because a stale read can only
+occur after a new leader was elected and has answered.  The hold time of any other card comes from its target, mostly
+3-5 s. GAP_S lies between a heal and the next card.  One in four gaps is HOT_GAP_S, so that the next fault hits a node
+that is still truncating its log.  Near the time limit, gap and hold shrink to their minimum before a card is dropped.
 
 Several kinds.  With several kinds, their openings are dealt in turn, and two cards of a turn overlap.  The second card
-begins in the first fraction SOON of the first card's hold, so that a leader whose clock is slow is cut off too.  After
-that, about every second card whose kind differs from that of the card before overlaps with it.  Three cards never
-overlap: too little of the system would be left to distinguish right from wrong.
+begins within the first fraction SOON of the first card's hold, so that, for example, a leader with a slow clock is also
+cut off.  After that, a card whose kind differs from the kind of the previous card overlaps with the previous card about
+half of the time.  Three cards never overlap, because too few operations would succeed to distinguish a correct system
+from an incorrect one.
 
 *Files.*  A schedule file is JSON: the faults to inject, with times and durations.
 
@@ -24,24 +25,24 @@ overlap: too little of the system would be left to distinguish right from wrong.
 
 A card may also have these fields:
 
-    like            number of an earlier card whose fault is repeated; if that is of another kind or target, the node
-                    that it hit takes the place of the leader, and both are parts of one fault
+    like            number of an earlier card whose fault is repeated; if the earlier card has another kind or target,
+                    the node that it hit takes the place of the leader, and both cards are parts of one fault
     after, moment   from `at_s` on the card waits for an event that the card `after` causes: "election" or "new leader"
     until, until_of, until_s
                     the card is healed `until_s` seconds after this event of the card `until_of`, at `heal_s` at the
                     latest; a heal can also wait for "acknowledged" (a write, while a new leader leads) and "healed"
     line, line_nth, line_of
-                    from `at_s` on the card waits for the n-th line that a server prints and that has this form: a name
-                    of the system's `moments`, a regular expression, or "any"; `line_of`: "leader" or "follower", ""
-                    for any server, which then takes the place of the leader
+                    from `at_s` on the card waits for the n-th line of this form that a server prints: a name of the
+                    system's `moments`, a regular expression, or "any"; `line_of` selects the server: "leader",
+                    "follower", or "" for any server, and that server then takes the place of the leader
     fault           the resolved fault: `words`, `nodes`, `cut` and `settings`, as the journal records them, and
-                    `leader`: the node that led then.  The current leader takes its place (`nemesis.resolve`).  A fault
-                    without `leader` is injected as recorded.
+                    `leader`: the node that led when the fault was recorded.  In a replay the current leader takes the
+                    place of that node (`nemesis.resolve`).  A fault without `leader` is injected as recorded.
 
 A card without a fault is resolved when it is injected.
 
 Every run writes `schedule.json` with the actual times and faults, so `run --schedule results/.../schedule.json` replays
-them; with `--as-executed` on the nodes of the same names.
+the faults; with `--as-executed` it hits the nodes of the same names.
 
 A bare list of cards is also accepted.
 """
@@ -65,13 +66,13 @@ from nemesis.kind import FigureStep, Kind, Target
 from nemesis.kinds import kind_named, kinds_of
 
 LEAD_IN_S = 2.0
-"""Seconds without faults before the first card, as a baseline."""
+"""Seconds before the first card, without faults, as a baseline."""
 TAIL_S = 2.0
-"""Seconds between the last heal and the time limit, because its proof belongs to the main phase."""
+"""Seconds between the last heal and the time limit.  The measurements that prove the heal belong to the main phase."""
 GAP_S = (2.5, 4.0)
 HOT_GAP_S = (0.5, 1.5)
 HOLD_S_MIN = 3.0
-"""Minimum hold of a single card, in seconds, when it is shortened to fit before the time limit."""
+"""Minimum hold in seconds of a single card that is shortened to end before the time limit."""
 FIRST_HOLD_S_MIN = 5.0
 
 SOON = 0.4
@@ -82,7 +83,9 @@ _OVERLAP = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Play:
-    """Cards that are scheduled together: one card, or the cards of a figure. may_shrink: for a single card."""
+    """Cards that are scheduled together: one card, or the cards of a figure.  Only the hold of a single card may
+    shrink.
+    """
 
     kind: Kind
     steps: tuple[FigureStep, ...]
@@ -103,8 +106,11 @@ class _Play:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Properties of the cluster that a deck is dealt for: number of servers; whether the system reports its leader;
-    whether it fsyncs.
+    """Properties of the cluster that a deck is dealt for.
+
+    servers: number of servers
+    leaders: True if the system reports its leader
+    fsyncs: True if the servers fsync
     """
 
     servers: int
@@ -112,7 +118,7 @@ class _Table:
     fsyncs: bool = True
 
     def fits(self, kind: Kind, name: str) -> bool:
-        """Return whether this target or figure has a meaning here."""
+        """Return True if this target or figure is possible on this cluster."""
         figure = kind.deck.figures.get(name)
         steps = figure.steps(Random(0), self.servers) if figure else (FigureStep(name, 0.0, 1.0),)
         targets = [_target(kind, step) for step in steps]
@@ -122,8 +128,8 @@ class _Table:
         return least <= self.servers and (self.leaders or not named) and (self.fsyncs or not waits)
 
     def opening(self, kind: Kind) -> list[tuple[str, float]]:
-        """Return the opening targets or figures of a kind that have a meaning here, with the hold of each in
-        seconds.
+        """Return the targets and figures in the opening of a kind that are possible on this cluster, each with its hold
+        in seconds.
         """
         blind = None if self.leaders else kind.deck.opening_without_leaders
         opening = kind.deck.opening if blind is None else blind
@@ -131,16 +137,17 @@ class _Table:
 
 
 class Dealer:
-    """Deals one schedule, play by play, while the run continues or all at once.
+    """Dealer of one schedule, play by play: while the run continues, or all at once.
 
-    nemesis: names of kinds joined by commas, or "none".  time_limit_s: of the main phase; the last card is healed
-    `TAIL_S` before it.  A limit under 9 s holds no card, and the run will be called vacuous.
-    lacking: "leaders" if the system does not report one, so that no card names the leader; "fsyncs" if its servers make
-    none, so that no card waits for one.
-    holds: factor by which all times are stretched, for a system that fails over more slowly.  Raises ValueError for an
-    unknown nemesis.
+    nemesis: names of kinds joined by commas, or "none"
+    time_limit_s: length of the main phase in seconds; the last card is healed `TAIL_S` before its end. A limit under 9
+        s leaves room for no card, and the run will be judged vacuous.
+    lacking: contains "leaders" if the system does not report its leader, so that no card names the leader; "fsyncs" if
+        its servers never fsync, so that no card waits for an fsync
+    holds: factor by which all times are stretched, for a system that fails over more slowly
+    cards: all cards dealt so far
 
-    cards: all cards dealt so far.
+    Raises ValueError for an unknown nemesis.
     """
 
     def __init__(
@@ -172,8 +179,8 @@ class Dealer:
     def next(self, met: Collection[coverage.Cell] | None = None) -> list[Card]:
         """Return the numbered cards of the next play; [] when no time is left.
 
-        met: the cells that the run has met so far.  None: the cells that the cards so far aim at.  The previous play
-        counts as if it had met the cells that it aims at, because it has only begun.
+        met: cells that the run has reached so far; None: the cells that the cards so far aim at. The previous play has
+            only begun, so the cells that it aims at count as reached.
         """
         pending = self._before.aims if self._before else frozenset()
         self._met = self._aimed.__contains__ if met is None else lambda cell: cell in met or cell in pending
@@ -202,7 +209,7 @@ class Dealer:
         first = len(self.cards) + 1
         for step in steps:
             begin_s = round((at_s + step.after_s) * self._holds, 3)
-            again = len(self.cards) if step.kind else first  # the steps of one composite fault begin one after another
+            again = len(self.cards) if step.kind else first  # the steps of one composite fault begin in sequence
             like, after = again if step.again else 0, first if step.moment else 0
             end_s = round(begin_s + step.hold_s * self._holds, 3)
             number, of = len(self.cards) + 1, first + step.until_step - 1 if step.until else 0
@@ -213,8 +220,9 @@ class Dealer:
         return self.cards[first - 1 :]
 
     def _choose(self, plays: Sequence[_Play], storm: bool) -> int:
-        """Return the index of the next play to deal. storm: a figure that hits every leader and fits as a whole, if
-        any.
+        """Return the index of the next play to deal.
+
+        storm: True to prefer a figure that hits every leader, if its whole length fits into the remaining time
         """
         room_s = self._last_s - self._earliest_s - HOT_GAP_S[0]
 
@@ -231,7 +239,7 @@ def _target(kind: Kind, step: FigureStep) -> Target:
 
 
 def _aims(kind: Kind, step: FigureStep) -> Iterable[coverage.Cell]:
-    """Return the cells that a card is likely to meet.  A hit on the leader causes an election, one on a follower does
+    """Return the cells that a card is likely to reach.  A hit on the leader causes an election, one on a follower does
     not.
     """
     target, kind = _target(kind, step), kind_named(step.kind) if step.kind else kind
@@ -251,7 +259,7 @@ def _aims(kind: Kind, step: FigureStep) -> Iterable[coverage.Cell]:
 
 
 def _may_overlap(before: Kind | None, kind: Kind) -> bool:
-    """Return whether a card of `kind` may begin while one of another kind holds.
+    """Return True if a card of `kind` may begin while a card of the kind `before` is in force.
 
     An impaired link cannot be measured while it is cut, so impairing kinds never overlap with cutting kinds.
     """
@@ -261,7 +269,7 @@ def _may_overlap(before: Kind | None, kind: Kind) -> bool:
 
 
 def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple[float, list[FigureStep]] | None:
-    """Return the play's begin and its steps that end in time; None if no step does."""
+    """Return when the play begins, and those of its steps that end before `last_s`; None if no step does."""
     if at_s + play.length_s <= last_s:
         return at_s, list(play.steps)
     at_s = max(earliest_s, min(at_s, last_s - play.length_s))
@@ -279,7 +287,7 @@ def _fitted(play: _Play, at_s: float, earliest_s: float, last_s: float) -> tuple
 def _plays(
     kinds: Sequence[Kind], table: _Table, rng: Random, choose: Callable[[Sequence[_Play], bool], int]
 ) -> Iterator[_Play]:
-    """Yield plays endlessly, without those that have no meaning on this table."""
+    """Yield plays endlessly; omit plays that are impossible on this table."""
     openings = [[_play(kind, name, table, rng, hold_s) for name, hold_s in table.opening(kind)] for kind in kinds]
     for turn in range(max((len(opening) for opening in openings), default=0)):
         yield from (opening[turn] for opening in openings if turn < len(opening))
@@ -310,7 +318,10 @@ def _endless(kind: Kind, table: _Table, rng: Random, choose: Callable[[Sequence[
 
 
 def _play(kind: Kind, name: str, table: _Table, rng: Random, opens_s: float | None = None) -> _Play:
-    """Return a target or a figure as a play. opens_s: hold of a target of an opening; None for the rest."""
+    """Return a target or a figure as a play.
+
+    opens_s: hold in seconds of a target of the opening; None for a target of the rest
+    """
     figure, opening = kind.deck.figures.get(name), opens_s is not None
     if figure is not None:
         return _Play(kind, tuple(figure.steps(rng, table.servers)), opening)
@@ -322,20 +333,23 @@ VERSION = 1
 
 
 class BadSchedule(ValueError):
-    """A schedule file cannot be used.  The message names the card, the field and the error."""
+    """The schedule file is invalid.  The message names the card, the field and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A fixed schedule.  cards: in order of their begin. faults: card number -> the resolved fault, for cards that have
-    one."""
+    """A fixed schedule.
+
+    cards: all cards, in the order of their begin
+    faults: card number -> the resolved fault, for cards that have one
+    """
 
     cards: tuple[Card, ...]
     faults: Mapping[int, Fault]
 
 
 def parse_schedule(text: str) -> Schedule:
-    """Parse the JSON text of a schedule.  Raises BadSchedule in one sentence."""
+    """Parse the JSON text of a schedule.  Raises BadSchedule with a message of one sentence."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -360,15 +374,15 @@ def parse_schedule(text: str) -> Schedule:
 
 
 def schedule_json(cards: Sequence[Card], faults: Mapping[int, Fault] | None = None) -> str:
-    """Return the text of a schedule file, which `parse_schedule` reads back as an equal schedule."""
+    """Return the text of a schedule file.  `parse_schedule` parses the text to an equal schedule."""
     known = faults or {}
     rows = [asdict(card) | ({"fault": known[card.number].to_json()} if card.number in known else {}) for card in cards]
     return json.dumps({"schedule": VERSION, "cards": rows}, indent=1)
 
 
 def as_executed(records: Sequence[FaultRecord], main_began_ns: int) -> str:
-    """Return the schedule of a run as executed, with the actual times.  Skipped cards, which hit nothing, are left
-    out.
+    """Return the schedule of a run as executed, with the actual times.  Skipped cards are omitted, because they hit
+    nothing.
     """
     cards: list[Card] = []
     faults: dict[int, Fault] = {}
@@ -398,7 +412,7 @@ def _rows(data: object) -> list[Mapping[str, Any]]:
 
 
 def _card(row: object) -> Card:
-    """Return the card of a row without its fault.  Raises ValueError."""
+    """Return the card of a row, without the fault.  Raises ValueError if a field is invalid."""
     if not isinstance(row, dict):
         raise ValueError("it is not a JSON object")
     card = _typed({name: value for name, value in row.items() if name != "fault"}, Card)
@@ -438,7 +452,7 @@ def _wrong_line(card: Card) -> str:
 
 
 def _fault(kind: str, given: object) -> Fault:
-    """Return the resolved fault of a card.  Raises ValueError."""
+    """Return the resolved fault of a card.  Raises ValueError if a field is invalid."""
     if not isinstance(given, dict):
         raise ValueError("its field 'fault' must be an object")
     fault = _typed({"words": "", **given, "kind": kind}, Fault, "fault.")
@@ -456,7 +470,10 @@ T = TypeVar("T", Card, Fault)
 
 
 def _typed(given: Mapping[str, Any], type_: type[T], within: str = "") -> T:
-    """Return the value of a JSON object. within: prefix of field names in messages.  Raises ValueError."""
+    """Return the value of a JSON object.  Raises ValueError if a field is invalid.
+
+    within: prefix of field names in messages
+    """
     known = [each.name for each in fields(type_)]
     if unknown := sorted(set(given) - set(known)):
         raise ValueError(f"unknown field {within + unknown[0]!r}; there are {', '.join(known)}")

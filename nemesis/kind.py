@@ -1,20 +1,20 @@
-"""Definition of a kind of fault: one value that holds all that the rest of the harness must know about it.
+"""Definition of a kind of fault: one value with everything that the rest of the harness must know about the kind.
 
 A file in `nemesis/kinds` builds one `Kind` and calls it KIND; the `__init__.py` there lists it.  The deck deals the
-cards of a kind, the player resolves, injects, measures and heals them, and the checkers judge the measurements.  None
-of them knows a kind by name.
+cards of a kind, the player resolves, injects, measures and heals them, and the checkers judge the measurements.  No
+code of the deck, the player or the checkers depends on the name of a kind.
 
 Scene      input for resolving a card: the nodes, the leader, the faults in force
-Field      faults in force on the cluster; it merges orders of several faults
+Field      the faults in force on the cluster; merges the orders of several faults
 
-Most kinds act alike on each of their nodes.  For these, three functions build the callbacks of a kind from a row of
-verbs: `each_node` for an order, `demands` for limits of measurements, `readings_of` for a measurement.
+Most kinds act in the same way on each of their nodes.  For these kinds, three functions build a callback from a
+function for one node: `each_node` for an order, `demands` for limits of measurements, `readings_of` for a measurement.
 
-*Recorded faults.*  Each is replayed on the current roles, not on the recorded names.
+*Recorded faults.*  A recorded fault is replayed on nodes by their current roles, not by their recorded names.
 
 A schedule saved from a run contains "the leader, with c1, cut from the others", and the name of the leader, n2.  In the
-replay another node leads.  So the two nodes are exchanged everywhere in the fault: it hits the leader again, and
-followers again.  All other nodes keep their names.
+replay another node leads.  So the names of the recorded and the current leader are exchanged everywhere in the fault:
+it hits the leader again, and the same number of followers.  All other nodes keep their names.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ class LeaderNow:
 class Scene:
     """State of the cluster in which a card is resolved.
 
-    servers: all servers, of which majorities are counted. running: servers whose process runs and that no other fault
-    makes unreachable. leader: the current leader; None if the card names no leader.
-    avoid: nodes already hit by overlapping faults of the same kind.
-    spent: nodes that have already lost fsynced data to faults of this run.
+    servers: all servers; a majority is a majority of these
+    running: servers whose process runs and that no other fault makes unreachable
+    leader: the current leader; None if the card names no leader
+    avoid: nodes already hit by overlapping faults of the same kind
+    spent: nodes that have already lost fsynced data because of faults of this run
     """
 
     servers: tuple[str, ...]
@@ -74,9 +75,11 @@ class Scene:
 class Target:
     """One target of a kind of fault.
 
-    against_leader: it can only be resolved while a node leads. servers_min: minimum number of servers for it to have an
-    effect and true words. hold_s: minimum and maximum hold, in seconds.
-    needs: capabilities in addition to those of the kind. at_fsync: it waits for an fsync of a server.
+    against_leader: True if the target can only be resolved while a node leads
+    servers_min: minimum number of servers with which the fault has an effect and its description is true
+    hold_s: minimum and maximum hold, in seconds
+    needs: capabilities in addition to those of the kind
+    at_fsync: True if the fault waits for an fsync of a server
     """
 
     summary: str
@@ -89,13 +92,15 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class FigureStep:
-    """One card of a figure. after_s: seconds after the begin of the figure. again: hit the node that the first step
-    hit.
+    """One card of a figure.
 
-    moment: wait for this event (`nemesis.coverage`) caused by the first step; "" = do not wait.  The wait does not
-    change the time of the heal.
-    kind: of the card, "" for that of the deck. until, until_step, until_s: as of a `Card`; the step is numbered from 1
-    within the figure. line, line_nth: as of a `Card`.
+    after_s: seconds between the begin of the figure and the begin of this card
+    again: True to hit the node that the first step hit
+    moment: event (`nemesis.coverage`) caused by the first step for which the card waits; "" to wait for none. The wait
+        does not change the time of the heal.
+    kind: kind of the card; "" for the kind of the deck
+    until, until_s, line, line_nth: as in a `Card`
+    until_step: like `Card.until_of`, but numbered from 1 within the figure
     """
 
     target: str
@@ -113,19 +118,22 @@ class FigureStep:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Several cards that belong together, such as a server killed again and again.  steps: drawn with the seed."""
+    """Several cards that belong together, such as repeated kills of one server."""
 
     summary: str
     steps: Callable[[Random, int], Sequence[FigureStep]]
-    """`steps` is called with the random stream and the number of servers."""
+    """Function that returns the steps, from a random generator and the number of servers."""
     servers_min: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Deck:
-    """opening: dealt first, in this order, with the hold of each in seconds (a figure has its own times).
-    opening_without_leaders: replaces it if the system does not report its leader; None: the entries of the opening that
-    need no leader. rest: shuffled after that.  Entries are names of targets or figures.
+    """The deck of a kind.  Its entries are names of targets or figures.
+
+    opening: entries dealt first, in this order, each with its hold in seconds (a figure has its own times)
+    rest: entries dealt after the opening
+    opening_without_leaders: replaces the opening if the system does not report its leader; None: deal those entries of
+        the opening that need no leader
     """
 
     opening: tuple[tuple[str, float], ...]
@@ -138,20 +146,22 @@ class Deck:
 class Kind:
     """One kind of fault.
 
-    name: as in `--nemesis`, in cards and in the history ("inject-<name>"). needs: capabilities of the backend.
-    resolve: returns the fault that this target means now; None if nothing can be hit.  Equal arguments give equal
-    faults.
-    inject, heal: carry out and undo the fault.  Both raise OSError or CannotInject, and may be called twice.
-    orders: the measurements expected while this fault holds and after its heal; its links need no entry.
-    measure: returns the numbers that `Ordered.held.values` and `Ordered.healed.values` limit; states and links need no
-        such function.  Raises OSError.
-    ready: returns what the system still lacks before it can take a fault of this kind, "" for nothing; None: it always
-        can.  A card of such a kind waits, without a shorter hold.  Raises OSError.
-    costs: nodes that may lose fsynced data.  They may be at most a minority, unless the budget is broken on purpose.
-    parts: names of the kinds whose cards its figures deal; such a kind has no targets and no cards of its own.
-    settings: a TypedDict of the settings of its faults, also in a schedule file.
-    refuse: raises ValueError in one sentence for settings of a scheduled card that cannot be carried out, or that no
-        measurement could prove.
+    name: name in `--nemesis`, in cards and in the history ("inject-<name>")
+    needs: capabilities that the backend must have
+    resolve: returns the fault for this target in this scene; None if no node can be hit. Equal arguments give equal
+        faults.
+    inject, heal: carry out and undo the fault. Both raise OSError or CannotInject, and may be called twice.
+    orders: returns the measurements expected while the fault is in force and after its heal. Cut links need no entry.
+    measure: returns the numbers that `Ordered.held.values` and `Ordered.healed.values` limit. States and links need no
+        such function. Raises OSError.
+    ready: returns why the system cannot accept a fault of this kind yet, "" if it can; None if it always can. A card of
+        such a kind waits until the system is ready, and its hold is not shortened. Raises OSError.
+    costs: returns the nodes that may lose fsynced data. They must be at most a minority, unless the user exceeds the
+        budget on purpose.
+    parts: names of the kinds whose cards its figures deal. Such a kind has no targets and no cards of its own.
+    settings: TypedDict of the settings of its faults, also in a schedule file
+    refuse: raises ValueError, with a message of one sentence, for settings of a scheduled card that cannot be carried
+        out or that no measurement could prove
     """
 
     name: str
@@ -171,7 +181,7 @@ class Kind:
     parts: tuple[str, ...] = ()
 
     def check(self, target: str) -> None:
-        """Raise ValueError in one sentence unless the kind has this target."""
+        """Raise ValueError, with a message of one sentence, unless the kind has this target."""
         if self.parts:
             raise ValueError(f"{self.name} deals cards of {', '.join(self.parts)} and has none of its own")
         if target not in self.targets:
@@ -181,9 +191,7 @@ class Kind:
 def out_of_reach(kind: Kind, other: Kind, fault: Fault) -> frozenset[str]:
     """Return the nodes of a fault in force that a card of `kind` must not hit, because one fault would undo or hide the
     other.
-
-    Links can be cut around a server whose clock is wrong, but not around a server that is down, which leads no
-    server.
+    For example, the links of a server whose clock is wrong can be cut, but not the links of a server that is down.
     """
     if PROCESSES in kind.needs:
         return frozenset(fault.nodes if PROCESSES in other.needs else ())
@@ -198,7 +206,9 @@ def isolated(fault: Fault) -> frozenset[str]:
 
 
 def needs_leader(fault: Fault) -> bool:
-    """Return whether the recorded fault treats its leader differently from a follower, so that a node must lead now."""
+    """Return True if the recorded fault treats its leader differently from a follower, so that the replay needs a
+    leader.
+    """
     if fault.leader is None:
         return False
     return fault.leader in fault.nodes or any(fault.leader in link for link in fault.cut)
@@ -207,8 +217,8 @@ def needs_leader(fault: Fault) -> bool:
 def by_role(fault: Fault, leader: str | None, servers: Collection[str]) -> Fault:
     """Return the fault with the current leader in the role of the recorded leader.
 
-    leader: the current leader; None if there is none, and then the recorded names stay. servers: may be fewer than
-    recorded.
+    leader: the current leader; None if no node leads, and then the recorded names are kept
+    servers: the current servers, which may be fewer than at the recording
     """
     then = fault.leader
     if leader is None or then is None or leader == then:
@@ -241,7 +251,7 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
 # ---- base classes of kinds that act on each node alike ---------------------------------------------------------------
 
 Limits = Mapping[str, Range]
-"""Name of a setting -> its minimum and maximum."""
+"""Name of a measured value -> its minimum and maximum."""
 
 TRUE, FALSE = (1.0, 1.0), (0.0, 0.0)
 
@@ -264,8 +274,8 @@ def demands(
 ) -> Callable[[Fault], Ordered]:
     """Return the `orders` of a kind with equal expectations for each node of a fault.
 
-    held, healed: the expected state of its process, None for any state. values, healed_values: limits of the results of
-    `measure`, by names without the node.
+    held, healed: expected state of the node's process during the fault and after its heal; None for any state
+    values, healed_values: limits of the results of `measure`, by names without the node
     """
 
     def condition(fault: Fault, state: ProcessState | None, limits: Limits) -> Condition:

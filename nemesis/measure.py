@@ -3,14 +3,14 @@
 *Measurements* are taken repeatedly while a fault holds, and again after its heal.
 
 A measurement of links counts the beacons that were sent within a window, and those that arrived.  Beacons run all the
-time; around inject and heal they run faster.  While a fault holds, each window begins at the end of the one before, so
-that every beacon counts and no lapse falls between two measurements.  A measurement of processes reads their state.
-`checkers.run_quality.faults_installed` interprets the readings, from the record alone.
+time; around inject and heal, the interval between beacons is shorter.  While a fault holds, each window begins at the
+end of the previous one, so that every beacon counts and no lapse falls between two measurements.  A measurement of
+processes reads their state. `checkers.run_quality.faults_installed` interprets the readings, from the record alone.
 
 *Records.*  Each record holds the orders, measurements and outcome of one fault.
 
-*State.*  Several faults may overlap, but a backend knows one set of cut links.  So every fault owns a *layer*, the
-links it cuts, and the backend cuts the union of all layers.  A link whose order changes while it is measured is
+*State.*  Several faults may overlap, but a backend has one set of cut links.  So every fault owns a *layer*, the set of
+links that it cuts, and the backend cuts the union of all layers.  A link whose order changes during its measurement is
 *unsettled* and not judged.
 """
 
@@ -35,19 +35,18 @@ INDETERMINATE = "indeterminate"
 
 WINDOW_S = 0.3
 LATE_S_MAX = 1.0
-"""Seconds to wait for beacons of a link that another fault delays.  A link with a longer delay, or a held one, is not
-judged
-open: the fault that delays it measures it.
+"""Maximum seconds to wait for beacons of a link that another fault delays.  A link with a longer delay, or a held link,
+is not judged open; its delay is measured for the other fault.
 """
 HOLD_EVERY_S = 0.8
-"""Interval while a fault holds."""
+"""Seconds between measurements while a fault holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
     """The begin or the end of a window.
 
-    cut, changes, late: the orders at that time (`Field.now_cut`, `Field.changes`, `Field.lateness`).
+    cut, changes, late: the orders at that time (`Field.now_cut`, `Field.changes`, `Field.lateness`)
     """
 
     cut: frozenset[Link]
@@ -58,8 +57,10 @@ class _Edge:
 
 @dataclass(slots=True)
 class Meter:
-    """Takes measurements of one fault, one after another. clock: ns since the test began. measure: the function of its
-    kind.
+    """Takes measurements of one fault, one after another.
+
+    clock: returns the nanoseconds since the test began
+    measure: the `measure` of the fault's kind
     """
 
     field: Field
@@ -70,8 +71,10 @@ class Meter:
     _last: _Edge | None = None
 
     async def take(self, phase: str, window_s: float, stop: asyncio.Event | None = None) -> Measurement:
-        """Take one measurement, of `window_s` at most; shorter if `stop` is set.  Never raises because of a node's
-        behaviour.
+        """Take one measurement.  Never raises because of a node's behaviour.
+
+        window_s: maximum length of the window in seconds
+        stop: ends the window early when set
         """
         healed = phase == "heal"
         condition = self.ordered.healed if healed else self.ordered.held
@@ -96,8 +99,8 @@ class Meter:
     async def _values(
         self, measure: Callable[[Cluster, Fault], Awaitable[Mapping[str, float]]], *, healed: bool
     ) -> dict[str, float]:
-        """Return the values of the kind; after the heal without those of links that other faults disturbed
-        meanwhile.
+        """Return the values that the kind measures; after the heal, without the values of links that other faults
+        disturbed during the measurement.
         """
         field = self.field
         changes, disturbed = field.changes(), field.now_cut() | field.lateness().keys()
@@ -140,8 +143,8 @@ class Meter:
         )
 
     async def _edge(self) -> _Edge:
-        """Read the orders, then the beacon numbers: a link whose order changes in between is unsettled in the next
-        window.
+        """Read the orders, then the beacon numbers.  A link whose order changes between the two reads is unsettled in
+        the next window.
         """
         field = self.field
         return _Edge(field.now_cut(), field.changes(), field.lateness(), await field.cluster.mark())
@@ -206,8 +209,8 @@ def _summed(links: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[i
 class Hooks:
     """Notifications to the harness.
 
-    record: a record changed; the argument is the card's number.
-    before_heal: awaited while the fault is still in force (data directories are copied here).
+    record: called with each changed record
+    before_heal: awaited while the fault is still in force (data directories are copied here)
     """
 
     record: Callable[[FaultRecord], None]
@@ -215,8 +218,11 @@ class Hooks:
 
 
 class FaultRecords:
-    """The records of all faults.  by_number: the record of each card so far. faults: the injected faults, by the card's
-    number."""
+    """The records of all faults.
+
+    by_number: card number -> its record so far
+    faults: card number -> the injected fault
+    """
 
     def __init__(self, hooks: Hooks) -> None:
         self.by_number: dict[int, FaultRecord] = {}
@@ -252,13 +258,15 @@ class FaultRecords:
         self._hooks.record(record)
 
     def measured(self, number: int, measurement: Measurement) -> FaultRecord:
-        """Keep a measurement.  It is delivered with the next change, because a hook every second would waste CPU."""
+        """Add a measurement to a record.  The hook is only called at the next change of the record, because a call
+        every second would waste CPU.
+        """
         before = self.by_number[number]
         record = self.by_number[number] = replace(before, measured=(*before.measured, measurement))
         return record
 
     def change(self, number: int, **changes: Any) -> None:
-        """Change a record.  The outcome of the fault is computed again, unless the change contains it."""
+        """Change a record.  Computes the outcome of the fault again, unless `changes` contains the outcome."""
         record = replace(self.by_number[number], **changes)
         if "achieved" not in changes and record.injected_ns >= 0:
             found = achieved(record)
@@ -277,7 +285,7 @@ class Layer:
 
 
 class Field:
-    """The cluster under all faults of a run.  `cluster`: receives orders about processes directly."""
+    """The cluster under all faults of a run.  Orders to processes go directly to `cluster`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -298,10 +306,10 @@ class Field:
         await self._lay(id(fault), None)
 
     async def impair(self, fault: Fault, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
-        """Impair each link in its own way.  If several faults impair one link, the latest order applies.
-
-        So it first waits, for IMPAIRED_WAIT_S at most, until an earlier fault of these links is healed and measured:
-        otherwise that fault would lapse, or would not seem healed.
+        """Impair each link in its own way.
+        If several faults impair one link, only the latest order applies.  So first wait, for IMPAIRED_WAIT_S at most,
+        until an earlier fault on these links is healed and measured: otherwise the earlier fault would lapse, or would
+        not seem healed.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(IMPAIRED_WAIT_S):
@@ -313,13 +321,13 @@ class Field:
             await self._impair_all(seed)
 
     async def unimpair(self, fault: Fault) -> None:
-        """Remove the impairments of this fault.  `closed` must follow, after they were measured."""
+        """Remove the impairments of this fault.  The caller must call `closed` after the links were measured."""
         async with self._ordering:
             self._healing[id(fault)] = frozenset(self._impaired.pop(id(fault), ()))
             await self._impair_all(0)
 
     def closed(self, fault: Fault) -> None:
-        """Mark this fault as healed and measured, so that another one may use its links."""
+        """Mark this fault as healed and measured, so that another fault may impair its links."""
         self._healing.pop(id(fault), None)
         self._unimpaired.set()
 
@@ -364,7 +372,7 @@ class Field:
         return len(self._changes)
 
     def unsettled(self, since: int) -> frozenset[Link]:
-        """Return the links whose order has changed since then, or changes now."""
+        """Return the links whose order has changed since `since`, a result of `changes`, or is changing now."""
         return _union([*self._changes[since:], self._changing])
 
     async def _lay(self, owner: int, layer: Layer | None) -> None:

@@ -1,4 +1,5 @@
-"""Plays a schedule on a cluster.  Every card is resolved, injected, measured while it holds, healed, measured again.
+"""Plays a schedule on a cluster.  Every card is resolved, injected, measured while it holds, healed, and measured
+again.
 
 Guarantees in every case:
 
@@ -10,12 +11,12 @@ Guarantees in every case:
 * Measuring never stretches a hold.  It runs concurrently with the hold and stops when the heal is due.  Only the hook
   `before_heal` may delay a heal, by at most COPY_LATE_S_MAX.
 
-Cards may overlap: each has its own task, and `nemesis.measure` merges their orders.  Time comes from `clock` and passes
-in `asyncio.sleep`, so that the same code runs on virtual time.
+Cards may overlap: each card has its own task, and `nemesis.measure` merges their orders.  All time comes from `clock`
+and `asyncio.sleep`, so that the same code runs on virtual time.
 
-*Waiting.*  A cancellation does not interrupt a wait half-way.
+*Waiting.*  A cancellation does not interrupt work that is being undone (`to_the_end`).
 
-*Healing.*  The last step of every schedule, and the first step when one is cancelled.
+*Healing.*  Healing everything is the last step of every schedule, and the first step after a cancellation.
 """
 
 from __future__ import annotations
@@ -43,17 +44,22 @@ from nemesis.resolve import (
 )
 
 LAST_LOOK_LIMIT_S = 1.0
-"""Seconds in which a cancelled run measures its faults once more before it heals them."""
+"""Maximum seconds for measuring the faults in force once more before an interrupted schedule heals them."""
 MEASURE_AGAIN = 4
-"""A sender with too little CPU gets more windows, which add up; a link that was open although ordered cut gets none."""
+"""Maximum number of additional measurements after an injection whose proof is indeterminate, for example because a
+sender got too little CPU.  The windows add up.
+"""
 LATE_HOLD_S = 1.5
-"""Minimum hold of a card that had to wait; its hold is also at least its injection time, because a graceful stop may
-take ten seconds.  No card holds for longer than its hold time because of that, but it may hold past its scheduled heal.
+"""Minimum hold in seconds of a card that began late.  The hold is also at least as long as the injection took, because
+a graceful stop may take ten seconds.  Neither minimum makes a card hold longer than scheduled, but its heal may come
+after the scheduled time.
 """
 COPY_HOLD_S_MIN = 2.5
-"""A shorter fault is not followed by `before_heal`, because there is no time to copy anything."""
+"""Minimum hold in seconds for `before_heal`.  During a shorter hold there is no time to copy anything."""
 COPY_FIRST_S = 1.0
-"""Seconds before the heal at which the first `before_heal` begins; later ones use the duration of the last one."""
+"""Seconds between the begin of the first `before_heal` and the heal.  For later ones, the duration of the previous
+`before_heal` is used.
+"""
 COPY_LATE_S_MAX = 1.0
 MEASURED_BEFORE_HEAL_S = 0.05
 """Seconds between the end of the last window of a hold and the heal."""
@@ -69,12 +75,11 @@ async def play(
 ) -> list[FaultRecord]:
     """Play every card, and return the records in the order of the cards' numbers.
 
-    rng: source of each card's own generator, so that the draws of a card do not depend on earlier cards.
-    deal_next: returns more cards while the run continues (`nemesis.play`).
-
+    rng: source of each card's own generator, so that the draws of a card do not depend on earlier cards
+    deal_next: returns more cards while the run continues
     Once the main phase is over, the faults in force are healed, copied and measured as usual, and no further card is
     played.  Raises the errors of hooks, and CancelledError, after everything has been healed.  A cancelled play does
-    not measure its heals: the user waits, and the nodes are removed next.
+    not measure its heals, because the user waits, and the nodes are removed next.
     """
     player = _Player(main, hooks, options or PlayOptions())
     try:
@@ -88,7 +93,7 @@ async def play(
             while deal_next is not None and (cards := deal_next()):
                 play_all(cards)
                 await player.sleep_until(cards[0].at_s)
-    except BaseException as problem:  # noqa: BLE001 - everything is healed first, then it goes on its way
+    except BaseException as problem:  # noqa: BLE001 - heal everything first, then raise the error again
         first = problem.exceptions[0] if isinstance(problem, BaseExceptionGroup) else problem
         await to_the_end(player.abandon(measured=not isinstance(first, asyncio.CancelledError)))
         raise first from None
@@ -96,7 +101,11 @@ async def play(
 
 
 class _Player:
-    """One schedule in progress. records: by card number. active: the faults in force."""
+    """One schedule in progress.
+
+    records: records by card number
+    active: the faults in force, by card number
+    """
 
     def __init__(self, main: MainPhase, hooks: measure.Hooks, options: PlayOptions) -> None:
         self.field = measure.Field(main.cluster)
@@ -134,7 +143,7 @@ class _Player:
                 await copying
 
     async def abandon(self, *, measured: bool) -> None:
-        """Heal everything because the schedule ends here, and close the records of faults in force."""
+        """Heal everything because the schedule was broken off, and close the records of the faults in force."""
         if measured:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_LOOK_LIMIT_S):
@@ -164,7 +173,7 @@ class _Player:
     # Play one card, step by step.
 
     async def _inject(self, kind: Kind, card: Card, fault: Fault) -> tuple[Achieved, str] | None:
-        """Carry the order out.  Returns None if it succeeded; else the outcome and its reason."""
+        """Inject the fault.  Returns None if the order succeeded; else the outcome and its reason."""
         ordered_ns = self.clock()
         try:
             await kind.inject(self.field, fault)
@@ -179,8 +188,7 @@ class _Player:
 
     async def _hold(self, kind: Kind, card: Card, fault: Fault) -> asyncio.Future[None] | None:
         """Measure until the heal is due; near the end, let the hook copy data.
-
-        Returns the copying task if a slow machine has not finished it; raises its errors.
+        Returns the copying task if the copy is not finished when the heal is due; else raises the errors of the task.
         """
         stop = asyncio.Event()
         measuring = asyncio.ensure_future(self._measure(kind, card, fault, stop))
@@ -203,7 +211,7 @@ class _Player:
                 if copying.done():
                     copying.result()
             stop.set()
-            if card.until:  # the event that triggers this heal cannot wait, so the last measurement may be cut short
+            if card.until:  # the heal must follow its event at once, so the last measurement may be cut short
                 await self._break_off(card.number, measuring)
             else:
                 await measuring
@@ -230,7 +238,7 @@ class _Player:
         )  # the last measurement may be cut short
         window_s, waited_s = every_s, measure.WINDOW_S
         while not stop.is_set():
-            # the window here is a pause before the measurement: a slow measurement needs a shorter pause
+            # the window serves as a pause before the measurement: the slower the measurement, the shorter the pause
             if not fault.cut:
                 window_s = max(0.0, every_s - (self.now_s() - began_s - waited_s))
             began_s, waited_s = self.now_s(), window_s
@@ -243,7 +251,7 @@ class _Player:
             await asyncio.wait([measuring])
         if not measuring.cancelled():
             measuring.result()
-        now_ns, why = self.clock(), "the moment of the heal came first"
+        now_ns, why = self.clock(), "the heal was due before the measurement ended"
         self.records.measured(number, Measurement("before heal", now_ns, now_ns, problems=(why,)))
 
     async def _copy(self, number: int) -> None:
@@ -252,9 +260,7 @@ class _Player:
         self.copy_s = self.now_s() - began_s
 
     async def _heal(self, kind: Kind, card: Card, fault: Fault, refusal: tuple[Achieved, str] | None) -> None:
-        """Undo the fault and measure.  This also follows a refusal, because half of an order may have been carried
-        out.
-        """
+        """Undo the fault and measure.  A refused order is undone too, because half of it may have been carried out."""
         number = card.number
         self.records.change(number, heal_ordered_ns=self.clock())
         problem = await tried(kind.heal(self.field, fault))
@@ -291,19 +297,21 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 HEAL_PROOF_LIMIT_S = 5.0
-"""Seconds until a heal must show: address resolution and a restarted process need a moment."""
+"""Maximum seconds until measurements show the heal: address resolution and a restarted process need a moment."""
 HEAL_HIDDEN_LIMIT_S = 15.0
-"""Seconds until a heal must show whose links other faults disturb meanwhile."""
+"""Maximum seconds until measurements show the heal while they are indeterminate, for example because other faults
+disturb the links.
+"""
 HEAL_ALL_LIMIT_S = 40.0
 POLL_S = 0.2
 
 
 async def heal_all(cluster: Cluster, restart: Collection[str] = (), *, measured: bool = True) -> Proof:
-    """Restore every link, resume every paused server, restart the dead ones in `restart`, and measure all of it.
+    """Restore every link, resume every paused server, restart the dead servers in `restart`, and measure the result.
+    Dead servers outside `restart` died unexpectedly: they stay dead, so that the checkers see the deaths.  Never raises
+    because of a node or agent: `Proof.wrong` lists failures, and the verdict is then not "as ordered".
 
-    Dead servers outside `restart` died unexpectedly: they stay dead, so that the checkers see it.  Never raises because
-    of a node or agent: failures stand in `Proof.wrong`, and the verdict is not "as ordered".
-    measured: False if the nodes are removed next; then the proof is indeterminate.
+    measured: False if the nodes are removed next; then the proof is indeterminate
     """
     try:
         async with asyncio.timeout(HEAL_ALL_LIMIT_S):
@@ -313,8 +321,8 @@ async def heal_all(cluster: Cluster, restart: Collection[str] = (), *, measured:
 
 
 async def tried(order: Awaitable[None]) -> str:
-    """Carry out an order; return why it failed, in words.  A fault that the backend could not inject needs no
-    undoing.
+    """Carry out an order, and return why it failed, "" if it succeeded.  CannotInject is no failure: a fault that the
+    backend could not inject needs no undoing.
     """
     try:
         await order
@@ -350,9 +358,10 @@ async def _heal_all(field: measure.Field, restart: frozenset[str], measured: boo
 
 
 async def _until_as_ordered(meter: measure.Meter, record: Callable[[Measurement], FaultRecord]) -> Proof:
-    """Measure after a heal until all is as ordered, for a limited time; return the last proof.
+    """Measure repeatedly after a heal, until everything is as ordered or the time is over; return the last proof.
 
-    record: adds a measurement to the record of the fault."""
+    record: adds a measurement to the record of the fault
+    """
     loop = asyncio.get_running_loop()
     began = loop.time()
     while True:

@@ -1,4 +1,4 @@
-"""Resolves a card when it is due: returns the nodes and links that it hits, or the reason why it hits nothing."""
+"""Resolution of a card when it is due: to the nodes and links that it hits, or to the reason why it hits nothing."""
 
 from __future__ import annotations
 
@@ -20,28 +20,33 @@ from system_under_test.subject import NodeStatus, ProcessState
 
 POLL_S = 0.2
 PART_LOOK_EVERY_S = 0.005
-"""Steps of one fault begin within 50 ms of each other, and a step that waits for a heal follows it as quickly."""
+"""Seconds between two looks of a card that is a part of another card's fault, because such cards begin within 50 ms of
+each other, or just after a heal.
+"""
 LEADER_WAIT_S = 5.0
-"""Seconds that a card that names the leader waits for one."""
+"""Maximum seconds that a card against the leader waits until a node leads."""
 FREE_WAIT_S = 5.0
-"""Minimum seconds that a card waits for another fault of its nodes to end."""
+"""Minimum seconds that a card waits until another fault on its nodes ends."""
 READY_WAIT_S = 12.0
-"""Seconds that a card waits for the system to be whole, if its kind needs that; then it is skipped."""
+"""Maximum seconds that a card waits until its kind finds the system ready; after that the card is skipped."""
 READY_LOOK_EVERY_S = 0.2
 LINE_SHOWN = 100
 """Maximum characters of an awaited line in the words of its fault."""
 COPY_WAIT_S = 2.0
-"""Seconds that a card with too few running servers waits for those that are paused while their data is copied."""
+"""Maximum seconds that a card with too few running servers waits for servers that are paused while their data is
+copied.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PlayOptions:
     """Options by which a schedule is played.
 
-    replay: resolved faults by card number, which are injected by the roles of their nodes instead of resolving anew.
-    as_executed: by the names of their nodes, regardless of the leader. over_budget: more than a minority may lose
-    fsynced data; the records note it, and the system is excused for losses after that.
-    holds: factor for the waits for a leader, and for an event that another card causes.
+    replay: card number -> resolved fault, which is injected by the roles of its nodes instead of being resolved again
+    as_executed: True to inject the faults of `replay` by the names of their nodes, regardless of the leader
+    over_budget: True if more than a minority may lose fsynced data; the records note such faults, and losses after them
+        are not judged as violations
+    holds: factor by which the waits for a leader, and for an event that another card causes, are stretched
     """
 
     replay: Mapping[int, Fault] = field(default_factory=dict)
@@ -52,15 +57,18 @@ class PlayOptions:
 
 @dataclass(frozen=True, slots=True)
 class MainPhase:
-    """Phase that a schedule is played on.
+    """The phase of a run in which a schedule is played.
 
-    statuses: fetches the nodes' reports. clock: ns since the test began. began_ns: clock at the start of the main
-    phase, from which cards count. ended: once set, the phase is over: no card waits any longer, and the faults in force
-    are healed. voters: the servers among which a majority decides; empty: all of them.
-    keys, leader_of: keys with a leader of their own, and a function for the current leader of one.  Every second card
-    against the leader aims at the leader of a key, and every such card if the nodes report no overall leader.
-    acknowledged: number of acknowledged writes so far.
-    moments: name -> regular expression of a printed line at which a fault is worthwhile.
+    statuses: fetches the nodes' reports
+    clock: returns the nanoseconds since the test began
+    began_ns: clock at the start of the main phase; the times of cards count from it
+    ended: set once the phase is over; then no card waits any longer, and the faults in force are healed
+    voters: servers among which a majority decides; empty for all servers
+    keys: keys that have a leader of their own
+    leader_of: returns the current leader of a key. Every second card against the leader aims at the leader of a key,
+        and every such card does if the nodes report no overall leader.
+    acknowledged: returns the number of acknowledged writes so far
+    moments: name -> regular expression of a printed line; a fault just after such a line may trigger bugs
     """
 
     cluster: Cluster
@@ -79,13 +87,17 @@ class MainPhase:
         return (self.clock() - self.began_ns) / 1e9
 
     async def sleep_until(self, at_s: float) -> None:
-        """Wait until that second of the main phase, or until the phase is over."""
+        """Wait until second `at_s` of the main phase, or until the phase is over."""
         await pause(max(0.0, at_s - self.now_s()), self.ended)
 
 
 class _Seen(NamedTuple):
-    """The observed state of a cluster.  states: of all servers that answer. running: the reachable ones. leader: one of
-    these, if any leads."""
+    """The observed state of a cluster.
+
+    states: process states of all servers that answer
+    running: running servers that no fault in force makes unreachable
+    leader: the current leader, one of `running`; None if none of them leads
+    """
 
     states: Mapping[str, ProcessState]
     running: list[str]
@@ -93,7 +105,10 @@ class _Seen(NamedTuple):
 
 
 class Skip(Exception):
-    """A card hits nothing; the message gives the reason. impossible: no such card ever can, on this backend."""
+    """A card hits nothing; the message gives the reason.
+
+    impossible: True if no such card can hit anything on this backend
+    """
 
     def __init__(self, why: str, *, impossible: bool = False) -> None:
         super().__init__(why)
@@ -105,8 +120,10 @@ Aimed = tuple[Fault, LeaderNow | None]
 
 
 class Resolver:
-    """Resolves the cards of a run.  active: the faults in force, by the card's number.  Raises Skip for a card that
-    hits nothing."""
+    """Resolves the cards of a run.  Raises Skip for a card that hits nothing.
+
+    active: the faults in force, by card number
+    """
 
     def __init__(
         self, main: MainPhase, records: FaultRecords, active: Mapping[int, tuple[Kind, Fault]], options: PlayOptions
@@ -119,7 +136,9 @@ class Resolver:
         self._options = options
 
     async def resolve(self, kind: Kind, card: Card, rng: Random) -> Aimed:
-        """Resolve a card, and check that it may be carried out.  Waits for a leader if the card names one."""
+        """Resolve a card, and check that the fault may be injected.  Waits for a leader if the card is against the
+        leader.
+        """
         fault, leader = await self._resolved(kind, card, rng)
         if lacking := self.lacking(kind, card):
             raise Skip(lacking, impossible=True)
@@ -165,8 +184,10 @@ class Resolver:
             await asyncio.sleep(POLL_S)
 
     async def _once_led(self, kind: Kind, card: Card, needed: bool, why: str = "") -> _Seen:
-        """Read the state of the cluster, repeatedly until a node leads if that is needed. why: the reason, which
-        follows the words that none led.
+        """Read the state of the cluster.
+
+        needed: True to repeat the read until a node leads
+        why: reason for the need, appended to the message that no node led
         """
         wait_s, began_s = LEADER_WAIT_S * self._options.holds, self._main_s()
         while True:
@@ -187,9 +208,9 @@ class Resolver:
                 return _Seen(states, running, leader)
 
     async def with_its_first(self, card: Card) -> Card:
-        """Wait until the fault to which this card belongs was injected, and for the time between the two cards.
-
-        Returns the card with its new times; any other card unchanged.
+        """If the card is a part of another card's fault, wait until that fault was injected and the time between the
+        two cards has passed.
+        Returns the card with its new times.  Returns any other card unchanged.
         """
         first = await self._first_of(card, injected=True) if card.like else None
         if first is None or (first.card.kind, first.card.name) == (card.kind, card.name):
@@ -199,9 +220,10 @@ class Resolver:
         return later(card, late_s)
 
     async def _first_of(self, card: Card, *, injected: bool = False) -> FaultRecord | None:
-        """Return the record of the card that this one repeats, once its target is known; None if it hit nothing.
+        """Return the record of the card that this card repeats, once its target is known; None if the repeated card hit
+        nothing.
 
-        injected: wait until its order was carried out as well.
+        injected: True to wait until the order of the repeated card was carried out as well
         """
         until_s = self._main_s() + LEADER_WAIT_S * self._options.holds
         known = self._records.by_number
@@ -213,8 +235,8 @@ class Resolver:
         return known[card.like] if card.like in self._records.faults else None
 
     def _as_part(self, kind: Kind, card: Card, first: FaultRecord, rng: Random) -> Aimed:
-        """Resolve a step of the fault that `first` began, aimed at the same node.  It queries no node, so it is
-        quick.
+        """Resolve a step of the fault that `first` began, aimed at the same node.  It is quick, because it sends no
+        query to the nodes.
         """
         node = next(iter(first.nodes), "")
         parts = {n for n, record in self._records.by_number.items() if card.like in (n, record.card.like)}
@@ -228,7 +250,7 @@ class Resolver:
         return fault, leader
 
     async def _once_free(self, kind: Kind, card: Card, fault: Fault) -> Fault:
-        """Return a known fault as soon as no other fault in force on its nodes would undo it."""
+        """Return a known fault as soon as no other fault in force on its nodes would undo or hide it."""
         until_s = max(card.heal_s, self._main_s() + FREE_WAIT_S)
         while self._out_of_reach(kind) & set(fault.nodes):
             if self._ended.is_set() or self._main_s() >= until_s:
@@ -237,7 +259,9 @@ class Resolver:
         return replace(fault)
 
     def _waits_until_s(self, card: Card, states: Mapping[str, str], began_s: float) -> float:
-        """Return the time at which a card with too few servers stops waiting for other heals or for copies of data."""
+        """Return the second of the main phase at which a card with too few servers stops waiting for other heals or for
+        copies of data.
+        """
         if self._active:
             return max(card.heal_s, began_s + FREE_WAIT_S)
         return began_s + COPY_WAIT_S if "stopped" in states.values() else began_s
@@ -247,14 +271,16 @@ class Resolver:
         return [server for server, state in states.items() if state == "running" and server not in struck]
 
     def _out_of_reach(self, kind: Kind, besides: Collection[int] = ()) -> set[str]:
-        """Return the nodes that faults in force occupy. besides: numbers of cards whose faults do not count."""
+        """Return the nodes that a card of this kind must not hit because of the faults in force.
+
+        besides: numbers of cards whose faults do not count
+        """
         held = [active for number, active in self._active.items() if number not in besides]
         return {node for other, fault in held for node in out_of_reach(kind, other, fault)}
 
     async def when_ready(self, kind: Kind, card: Card) -> Card:
         """Wait until the kind finds the system ready, and no other fault of the kind is in progress.
-
-        Returns the card with the times that result from waiting.
+        Returns the card with its times delayed by the wait.
         """
         lacks = any(self._cluster.lacks(capability) for capability in kind.needs)
         if kind.ready is None or lacks or card.number in self._options.replay:
@@ -273,7 +299,7 @@ class Resolver:
         raise Skip(f"the system was not ready within {wait_s:.0f} s: {why}" if why else "the test had ended")
 
     async def _await_moment(self, card: Card) -> None:
-        """Wait for the event of a card that follows another one."""
+        """Wait for the event of a card that follows another card."""
         since_epoch: int | None = None
         wait_s = coverage.MOMENT_WAIT_S * self._options.holds
         until_s = self._main_s() + wait_s
@@ -293,10 +319,10 @@ class Resolver:
         raise Skip(f"there was no {card.moment} within {wait_s:.0f} s")
 
     async def _at_line(self, kind: Kind, card: Card, known: Fault | None, rng: Random) -> Aimed:
-        """Resolve a card that waits for a line.  Everything is resolved during the wait, so the fault is injected at
-        once.
+        """Resolve a card that waits for a line.  The state of the cluster is read during the wait, so that the fault
+        can be injected at once after the line.
 
-        known: the recorded fault, which is injected by the recorded roles.
+        known: recorded fault to inject by its recorded roles; None to draw a fault
         """
         moments = self._main.moments
         name = rng.choice(sorted(moments)) if card.line == coverage.ANY_LINE and moments else card.line
@@ -337,13 +363,13 @@ class Resolver:
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
-            # agents still wait for the line, and nobody would resume the processes they would stop
+            # agents still wait for the line, and nothing would resume the processes that they would stop
             if not card.line_of:
                 await asyncio.gather(*(self.thaw(other) for other in self._cluster.servers if other != hit))
         raise Skip(why)
 
     async def thaw(self, server: str) -> None:
-        """Resume a server that was paused at its line, and do not pause it at a later one."""
+        """Resume a server that was paused at its line, and do not pause the server at a later line."""
         with suppress(OSError, CannotInject):
             await self._cluster.thaw(server)
 
@@ -361,7 +387,7 @@ class Resolver:
     async def _printed(
         self, order: Callable[..., Coroutine[Any, Any, str]], until_s: float
     ) -> AsyncGenerator[tuple[str, str], None]:
-        """Yield each server that prints such a line, with the line; or "" and the reason why a server cannot be
+        """Yield (server, line) for each line that a server prints; ("", reason) if the output of a server cannot be
         followed.
         """
 
@@ -422,7 +448,7 @@ class Resolver:
         return Scene(servers, clients, tuple(running), leader, rng, self._avoided(kind), spent)
 
     def _avoided(self, kind: Kind) -> frozenset[str]:
-        """Return the nodes that faults of the same kind hit now, because they would hide another one."""
+        """Return the nodes that faults of the same kind hit now, because such a fault would hide another one."""
         same = [fault for other, fault in self._active.values() if other.name == kind.name]
         return frozenset(node for fault in same for node in fault.nodes or isolated(fault))
 
@@ -434,13 +460,13 @@ class Resolver:
         return f"{why}, and other faults still held {len(held)} of these" if held else why
 
     def lacking(self, kind: Kind, card: Card) -> str:
-        """Return why the backend cannot carry out such a card; "" if it can."""
+        """Return why the backend cannot inject the fault of such a card; "" if it can."""
         target = kind.targets.get(card.name)
         needed = sorted(kind.needs | (target.needs if target else frozenset()))
         return next((why for capability in needed if (why := self._cluster.lacks(capability))), "")
 
     def breaks_budget(self, kind: Kind, fault: Fault) -> bool:
-        """Return whether this fault, with those before it, exceeds the data budget."""
+        """Return True if this fault, together with the earlier ones, exceeds the data budget."""
         cost = kind.costs(fault)
         lost = (spent_data(self._records) | cost) & self._voters()
         return bool(cost) and 2 * len(lost) >= len(self._voters())
@@ -449,7 +475,7 @@ class Resolver:
         return frozenset(self._main.voters or self._cluster.servers)
 
     async def _leader(self, running: Sequence[str], card: Card) -> LeaderNow | None:
-        """Return the node at which a card against the leader aims.  The leader of a key has no epoch (-1)."""
+        """Return the leader at which a card against the leader aims.  The leader of a key has no epoch (-1)."""
         leader = coverage.leader_now(await self._statuses(), running)
         keys, leader_of = self._main.keys, self._main.leader_of
         if leader_of is None or not keys or (leader is not None and card.number % 2):
@@ -459,16 +485,15 @@ class Resolver:
 
 
 def later(card: Card, late_s: float) -> Card:
-    """Return the card with begin and heal delayed by this many seconds; never earlier."""
+    """Return the card with begin and heal delayed by `late_s` seconds; unchanged if `late_s` is negative."""
     late_s = max(0.0, late_s)
     return replace(card, at_s=round(card.at_s + late_s, 3), heal_s=round(card.heal_s + late_s, 3))
 
 
 def spent_data(records: FaultRecords) -> frozenset[str]:
-    """Return the servers that lost fsynced data to faults of this run.
-
-    They may be at most a minority: no system promises to keep data that a majority of its servers lost.  All servers
-    may lose data that was not fsynced.
+    """Return the servers that lost fsynced data because of faults of this run.
+    At most a minority may lose fsynced data: no system promises to keep data that a majority of its servers lost.  All
+    servers may lose data that was not fsynced.
     """
     return frozenset(
         server

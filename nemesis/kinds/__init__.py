@@ -39,7 +39,7 @@ EVERY = "all"
 
 
 def kind_named(name: str) -> Kind:
-    """Return the kind with this name.  Raises ValueError in one sentence for an unknown name."""
+    """Return the kind with this name.  Raises ValueError, with a message of one sentence, for an unknown name."""
     kind = KINDS.get(name) or kind_on_process(name)
     if kind is None:
         raise ValueError(f"there is no kind of fault {name!r}; there are {', '.join(KINDS)}{_one_process()}")
@@ -47,8 +47,8 @@ def kind_named(name: str) -> Kind:
 
 
 def kinds_of(nemesis: str) -> list[Kind]:
-    """Return the kinds of a `--nemesis` such as "partition,kill:agent"; [] for "none".  Raises ValueError in one
-    sentence.
+    """Return the kinds of a `--nemesis` such as "partition,kill:agent"; [] for "none".  Raises ValueError with a
+    message of one sentence.
     """
     if nemesis == NONE:
         return []
@@ -68,8 +68,8 @@ def dealt_by(nemesis: str) -> str:
 
 
 def is_kind(name: str) -> bool:
-    """Return whether a kind of fault has this name.  It does not check whether the system has a process of that
-    name.
+    """Return True if a kind of fault has this name.  The check ignores whether the system has the process in a name
+    such as `kill:agent`.
     """
     return name in KINDS or kind_on_process(name) is not None
 

@@ -1,12 +1,14 @@
 """Wrong wall clocks: set forward or back, too fast, or jumping forward and back.
 
-Only the wall clock of the server changes (CLOCK_REALTIME); its monotonic clock stays right, as on a real machine whose
-clock is set.  A system may display wall-clock time, but its guarantees must not depend on it.
+Only the wall clock of the server changes (CLOCK_REALTIME); its monotonic clock stays correct, as on a real machine
+whose clock is set.  A system may display wall-clock time, but its guarantees must not depend on the wall clock.
 
-The server must read its clock through the C library.  A fault on any other server, such as one in Go, is skipped.
+The fault only reaches a server that reads its clock through the C library.  A fault on any other server, such as one
+written in Go, is skipped.
 
-A reading may be wrong by a second or more.  So a wrong clock is certain only if its offset is larger, or if its rate
-moves it far enough.  A card of a schedule file that has neither is refused.
+A reading may be wrong by a second or more.  So a measurement proves a wrong clock only if the offset is larger, or if
+the rate moves the clock far enough.  A card of a schedule file with too small an offset and too small a change of rate
+is refused.
 """
 
 from __future__ import annotations
@@ -34,13 +36,15 @@ NAME = "clock"
 OFFSETS_S = (-86_400.0, -300.0, -30.0, -10.0, 10.0, 30.0, 300.0, 86_400.0)
 RATES = (1.0, 1.0, 0.5, 2.0, 5.0)
 TOLERANCE_S = 5.0
-"""Largest error of a reading, because a loaded machine needs time between the readings of two clocks."""
+"""Maximum error of a reading, in seconds: a loaded machine needs time between the readings of two clocks."""
 TOLERANCE_S_LEAST = 1.0
-"""Largest tolerance of an offset.  A larger one would confuse a right clock with a wrong one."""
+"""Minimum tolerance of an offset, in seconds, however small the offset is."""
 OFFSET_S_LEAST = 2 * TOLERANCE_S_LEAST
-"""A smaller offset alone proves nothing."""
+"""Minimum offset in seconds that proves a wrong clock without a change of rate."""
 DRIFT_LEAST = 0.5
-"""Minimum difference of a rate from 1: within a hold of 3 s it moves the clock beyond the least tolerance."""
+"""Minimum difference between a rate and 1 that proves a wrong clock: within a hold of 3 s it moves the clock beyond
+TOLERANCE_S_LEAST.
+"""
 
 _AHEAD_S = 30.0
 
@@ -65,7 +69,7 @@ def _resolve(target: str, scene: Scene) -> Fault | None:
 
 
 async def _demand_reader(cluster: Cluster, node: str, fault: Fault) -> None:
-    """Raise CannotReach if the server of this node reads another clock than the shifted one."""
+    """Raise CannotReach if the server of this node does not read the clock that the fault shifts."""
     if why := (await cluster.read_clock(node)).get("unheeded"):
         raise CannotReach(f"{node}'s server {why}; clock faults cannot reach it")
 
@@ -87,15 +91,15 @@ def _refuse(settings: Mapping[str, Any]) -> None:
     offset_s, rate = float(settings["offset_s"]), float(settings["rate"])
     if abs(offset_s) < OFFSET_S_LEAST and abs(rate - 1.0) < DRIFT_LEAST:
         raise ValueError(
-            f"offset_s is {offset_s:g} and rate is {rate:g}, and such a clock is too like a right one: "
+            f"offset_s is {offset_s:g} and rate is {rate:g}, which no measurement can tell from a correct clock: "
             f"offset_s must be {OFFSET_S_LEAST:g} or more, or {-OFFSET_S_LEAST:g} or less, or rate must differ from 1 "
             f"by {DRIFT_LEAST:g} or more"
         )
 
 
 def _tolerance_s(offset_s: float) -> float:
-    """Return the tolerance, at most half of the offset: otherwise a right clock could pass for a wrong one, and vice
-    versa.
+    """Return the tolerance in seconds: at most half of the offset, because with a larger tolerance a correct clock
+    could pass for a wrong one, and vice versa.
     """
     return min(TOLERANCE_S, max(TOLERANCE_S_LEAST, abs(offset_s) / 2))
 
@@ -112,7 +116,9 @@ def _healed(fault: Fault) -> Limits:
 
 
 async def _look(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
-    """Read a clock.  Its offset is the one shown, without the drift that its rate has added since the last order."""
+    """Read the clock of a node.  "clock set ahead s" is its offset without the drift that the rate has added since the
+    last order.
+    """
     drift, read = float(fault.settings["rate"]) - 1.0, await cluster.read_clock(node)
     return {
         "clock ahead s": float(read["ahead_s"]),

@@ -1,17 +1,17 @@
 """Kinds that combine cards of other kinds: messages from the past, short faults, errors before a power loss.
 
-past    Messages of the leader arrive late.  Then messages to it are held, and it is paused.  The others elect a
-        successor, and a write is acknowledged.  The leader resumes and serves requests.  A moment later it receives, in
-        order, messages from before it was replaced.  A system that takes such a message for a new one serves stale
-        data.
-short   Pauses, cuts and delays of 0.2 to 3 s, most of them shorter than an election timeout, at random phases of
-        heartbeats and elections.
+past    Messages from the leader arrive late.  Then messages to the leader are held, and the leader is paused.  The
+        others elect a successor, and a write is acknowledged.  The old leader resumes and serves requests.  A moment
+        later it receives, in order, messages that were sent before it was replaced.  A system that treats such a
+        message as a new one serves stale data.
+short   Pauses, cuts and delays of 0.2 to 3 s at random phases of heartbeats and elections; most of these faults are
+        shorter than an election timeout.
 moment  A server is hit as soon as it prints a line that its system names, or else an unusual line.  A first fault makes
         the system print such lines.
 fsyncgate
-        The disk of a server returns errors for a moment, and soon afterwards the server loses its power.  A
-        server that ignores the error of an fsync, or continues to write after it, acknowledges data that the disk does
-        not hold.  The name is that of PostgreSQL's mistake of 2018.
+        The disk of a server returns errors for a moment, and soon afterwards the server loses its power.  A server that
+        ignores the error of an fsync, or continues to write after the error, acknowledges data that is not on the disk.
+        The kind is named after PostgreSQL's mistake of 2018.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nemesis.kinds.packets import LEADER_HEARD_LATE, LEADER_HEARS_HELD, ONE_HEAR
 from nemesis.kinds.packets import NAME as PACKETS_KIND
 
 PAUSED_S_MAX = 5.0
-"""Longest pause of a leader, if no write is acknowledged meanwhile."""
+"""Maximum seconds of a leader's pause.  The pause ends earlier if a write is acknowledged."""
 SHORT_S, SHORT_GAP_S, SHORTS = (0.2, 3.0), (0.1, 1.0), 8
 _SHORT = (
     ("pause", "leader"),
@@ -40,7 +40,9 @@ _SHORT = (
 
 
 def _past(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """Hold the messages to the leader, pause it until its successor has answered, and deliver the held messages."""
+    """Hold the messages to the leader, pause the leader until its successor has answered, and deliver the held
+    messages.
+    """
     held_s = rng.uniform(1.5, 3.0)
     paused_s = held_s + rng.uniform(0.03, 0.15)
     longest_s = paused_s + PAUSED_S_MAX + 0.5
@@ -65,7 +67,7 @@ def _follower_past(rng: Random, servers: int) -> Sequence[FigureStep]:
 
 
 def _short(faults: Sequence[tuple[str, str]]) -> Callable[[Random, int], Sequence[FigureStep]]:
-    """Return figures of short faults in sequence; each of `faults` occurs before one is repeated."""
+    """Return a function that returns short faults in sequence; each of `faults` occurs once before one is repeated."""
 
     def steps(rng: Random, servers: int) -> Sequence[FigureStep]:
         dealt: list[FigureStep] = []
@@ -84,7 +86,7 @@ _AT_A_MOMENT = (*(fault for fault in _SHORT if "leader" in fault[1]), ("kill", "
 
 
 def _moment(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """Hit the leader, and then briefly the servers that print lines because of that."""
+    """Hit the leader, and then briefly the servers that print lines because of the first fault."""
     two = rng.sample(_AT_A_MOMENT, 2)
     kind, target = rng.choice(two)
     steps = [FigureStep(target, 0.0, rng.uniform(1.0, 4.0), kind=kind)]
@@ -96,7 +98,7 @@ def _moment(rng: Random, servers: int) -> Sequence[FigureStep]:
 
 
 def _power_loss_after(errors: Sequence[str]) -> Callable[[Random, int], Sequence[FigureStep]]:
-    """Return the steps of a disk that returns one of these errors, and of the power loss behind it."""
+    """Return the steps of a disk that returns one of these errors, and of the power loss that follows."""
 
     def steps(rng: Random, servers: int) -> Sequence[FigureStep]:
         failing_s = rng.uniform(1.0, 3.0)
@@ -116,7 +118,9 @@ _MESSAGES = frozenset({PACKETS, LINKS, PROCESSES})
 def _combined(
     name: str, summary: str, parts: Sequence[str], figures: dict[str, Figure], needs: frozenset[str] = _MESSAGES
 ) -> Kind:
-    """Return a kind that deals its first figure most often, or only its last one if no leader is known."""
+    """Return a kind that deals its first figure most often, or only its last figure if the system does not report its
+    leader.
+    """
     first, *_, last = figures
     return Kind(
         name=name,

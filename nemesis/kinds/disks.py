@@ -1,20 +1,22 @@
-"""Faults on disks: failing disks, power losses, and damaged files.
+"""Faults on disks: failing disks, power losses, and corrupted files.
 
-disk    Writes and fsyncs that return errors, a disk that is full, fsyncs that take long.  An fsync that fails loses
-        what it should have written, as on Linux.  A server that retries it, or ignores the error, acknowledges data
-        that its disk does not hold.  A server may exit when its disk fails, and that is right, because it cannot know
-        the content of the disk.  So its death is expected while the fault holds, and it is started again at the heal.
-        At most a minority of the disks fails at a time.  All disks may be slow at the same time.
-power   Server processes die, and their disks keep only fsynced data.  The network of the nodes is cut first: a killed
-        process would otherwise send its peers a reset, which a machine without power cannot do.  Of the other data the
-        disk keeps nothing, a torn last write, any subset of the writes, or data older than 5 s; a real disk may do each
-        of these.  So a system that fsyncs before it acknowledges loses nothing, even if all servers lose power at once.
-damage  A server goes down, a file on its disk is damaged, and it is started again.  A bit flips, a file loses its end,
-        or all files are deleted.  The system must detect the damage when it starts.  It may refuse to start, and that
-        is right, because it cannot know its earlier promises.  So the server may stay down until the end of the run,
-        and its disk then proves nothing about the system.  Only files whose damage the system promises to detect are
-        damaged (`Subject.notices_damage`).  A damaged disk may have lost fsynced data, so at most a minority of the
-        servers is hit in a run; later cards hit the same servers again.
+disk    Writes and fsyncs that return errors, a full disk, slow fsyncs.  An fsync that fails loses the data that it
+        should have written, as on Linux.  A server that retries the fsync, or ignores the error, acknowledges data that
+        is not on its disk.  A server may correctly exit when its disk fails, because it cannot know the content of the
+        disk.  So its death is expected during the fault, and the heal starts the server again. At most a minority of
+        the disks fails at a time.  All disks may be slow at the same time.
+power   Server processes die, and of their data only fsynced data certainly survives.  The network of the nodes is cut
+
+        first: a killed process would otherwise send its peers a reset, which a machine without power cannot do.  Of the
+        data that was not fsynced, the disk keeps nothing, a part of the last write, any subset of the writes, or the
+        data older than 5 s; a real disk may do each of these.  So a system that fsyncs before it acknowledges loses
+        nothing, even if all servers lose power at once.
+damage  A server goes down, a file on its disk is corrupted, and the server is started again.  A bit flips, a file loses
+        its end, or all files are deleted.  The server must detect the corruption when it starts.  It may correctly
+        refuse to start, because it cannot know its earlier promises.  So the server may stay down until the end of the
+        run, and its disk then proves nothing about the system.  Only files whose corruption the system promises to
+        detect are corrupted (`Subject.notices_damage`).  A corrupted disk may have lost fsynced data, so at most a
+        minority of the servers is hit in a run; later cards hit the same servers again.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 _LEADER, _ONE = processes.SERVER_TARGETS["leader"], processes.SERVER_TARGETS["one"]
 _WORKS = "disk works"
 USES_DISK = "its server has written to this disk"
-"""A reading that must be 1, because a fault on a disk that the server does not use has no effect."""
+"""Name of a reading that must be 1, because a fault on a disk has no effect if the server does not use the disk."""
 
 
 def _works(probe: Mapping[str, Any]) -> bool:
@@ -66,8 +68,8 @@ BEHAVIOURS: Mapping[str, tuple[str, Rules]] = {
 """Name -> (words, rules of `harness.agent.disk_changes`)."""
 
 FLAKY_TRIALS: Mapping[str, int] = {"flaky": 12, "fsync-flaky": 24}
-"""A trial creates, writes and fsyncs one file.  The probability that none of 24 operations fails is one in 16
-million.
+"""Number of trials in one measurement.  A trial creates, writes and fsyncs one file.  The probability that none of 24
+operations fails is one in 16 million.
 """
 
 _FAILING = ("write-errors", "fsync-errors", "full", *FLAKY_TRIALS)
@@ -156,15 +158,15 @@ DISK_ERRORS = kind.Kind(
 
 LOSE, TEAR, REORDER, RECENT = "lose", "tear", "reorder", "recent"
 AT_FSYNC = "at-fsync"
-"""Suffix of a target's name: power fails while an fsync is held."""
+"""Part of a target's name: power fails while an fsync is blocked."""
 _POWER_WORDS = {
-    LOSE: "lost power: what was not fsynced is gone",
-    TEAR: "lost power: the last write is torn, and nothing else that was not fsynced is left out",
-    REORDER: "lost power: of what was not fsynced the disk kept some writes and not others",
-    RECENT: "lost power: what was changed in the last 5 s and not fsynced is gone",
+    LOSE: "lost power: all data that was not fsynced is lost",
+    TEAR: "lost power: the last write is torn, and no other write is lost",
+    REORDER: "lost power: the disk kept some of the writes that were not fsynced, and lost the others",
+    RECENT: "lost power: changes of the last 5 s that were not fsynced are lost",
 }
 AT_FSYNC_S_MAX = 4.0
-"""Seconds that a power loss waits for an fsync; then it is skipped."""
+"""Maximum seconds that a power loss waits for an fsync; after that the card is skipped."""
 _LOOK_S = 0.01
 
 _LOSSES: Mapping[str, tuple[str, kind.Target]] = {
@@ -184,11 +186,14 @@ _LOSSES: Mapping[str, tuple[str, kind.Target]] = {
     "one-recent": (RECENT, replace(_ONE, summary="one server; its disk kept what was older than 5 s")),
     "all-recent": (RECENT, kind.Target("every server at once; the disks kept what was older than 5 s")),
 }
-"""Target -> the data that disks keep, and the target."""
+"""Name of a target -> (data that the disks keep, the target)."""
 
 
 class PowerSettings(TypedDict):
-    """at_fsync: the n-th fsync at which power fails; 0: at once."""
+    """Settings of a power loss.
+
+    at_fsync: number of the fsync, counted from now on, at which power fails; 0: power fails at once
+    """
 
     kept: Literal["lose", "tear", "reorder", "recent"]
     seed: int
@@ -216,8 +221,9 @@ async def _cut_power(field: Field, fault: Fault) -> None:
 
 
 async def _await_fsync(cluster: Cluster, node: str, nth: int) -> None:
-    """Hold the node's n-th fsync from now on, and wait until it occurs.  Raises CannotInject if none occurs: an idle
-    node does not fsync, and a power loss at any other time is a different fault.
+    """Block the node's n-th fsync from now on, and wait until that fsync occurs.  Raises CannotInject if it does not
+
+    occur: an idle node does not fsync, and a power loss at any other time is a different fault.
     """
     import asyncio  # imported here, so that listings and refusals, which need only the names of kinds, start fast
 
@@ -232,14 +238,14 @@ async def _await_fsync(cluster: Cluster, node: str, nth: int) -> None:
 
 
 async def _disarm(cluster: Cluster, node: str) -> None:
-    """Stop holding fsyncs of this node."""
+    """Stop blocking fsyncs of this node."""
     await cluster.arm_disk(node, "fsync", 0)
 
 
 async def _restore_power(field: Field, fault: Fault) -> None:
     await field.uncut(fault)
     try:
-        if int(fault.settings["at_fsync"]):  # the power loss may have been armed without having happened at the fsync
+        if int(fault.settings["at_fsync"]):  # the fsync may still be blocked without a power loss
             await field.each(fault.nodes, lambda node: _disarm(field.cluster, node))
     finally:
         await processes.restart_the_dead(field, fault)
@@ -247,7 +253,7 @@ async def _restore_power(field: Field, fault: Fault) -> None:
 
 async def _look_at_loss(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
     loss = await cluster.power_loss(node)
-    if not loss or loss["seed"] != fault.settings["seed"]:  # an earlier power loss proves nothing of this one
+    if not loss or loss["seed"] != fault.settings["seed"]:  # an earlier power loss does not prove this one
         return {}
     return {
         "fsynced bytes kept": float(loss["fsynced_kept"]),
@@ -260,7 +266,7 @@ async def _look_at_loss(cluster: Cluster, node: str, fault: Fault) -> Mapping[st
 
 
 def _voter_at_fsync(rng: Random, servers: int) -> Sequence[kind.FigureStep]:
-    """Hit the leader and then a voter: without a leader, the next fsyncs of a server are those of its vote."""
+    """Hit the leader and then a voter: while there is no leader, the next fsync of a server persists its vote."""
     return [kind.FigureStep("leader", 0.0, 8.0), kind.FigureStep("one-at-fsync", 0.7, 6.0)]
 
 
@@ -286,7 +292,7 @@ POWER = kind.Kind(
         rest=tuple(_LOSSES),
         figures={
             "voter-at-fsync": kind.Figure(
-                "the leader loses its power, and another server at one of its next fsyncs, while the rest elects",
+                "the leader loses its power, and another server at one of its next fsyncs, while the others elect",
                 _voter_at_fsync,
                 processes.NEXT_LEADER_SERVERS_MIN,
             )
@@ -345,10 +351,11 @@ def _resolve_damage(target: str, scene: kind.Scene) -> Fault | None:
 
 
 def _within_budget(scene: kind.Scene) -> kind.Scene:
-    """Return the scene with only those servers that may be hit; with all of them if none may, and the budget forbids
-    the card.
+    """Return the scene with only those servers as running that may be hit.  If no server may be hit, return the scene
 
-    Once a minority was hit, only the same servers may be hit again."""
+    unchanged: the data budget then forbids the card.
+    Once a minority was hit, only the same servers may be hit again.
+    """
     most = len(scene.servers) - scene.majority
     allowed = tuple(s for s in scene.running if len(scene.spent | {s}) <= most)
     return replace(scene, running=allowed) if allowed else scene
@@ -361,14 +368,14 @@ async def _damage(field: Field, fault: Fault) -> None:
     try:
         await field.each(fault.nodes, lambda node: cluster.damage_disk(node, how, seed))
     except FileNotFoundError as nothing:
-        if len(fault.nodes) > 1:  # another node's file may have been damaged instead
+        if len(fault.nodes) > 1:  # the file of another node may already be corrupted
             raise
         raise CannotInject(str(nothing.strerror or nothing)) from nothing
 
 
 async def _look_at_damage(cluster: Cluster, node: str, fault: Fault) -> Mapping[str, float]:
     done = await cluster.disk_damage(node)
-    ours = bool(done) and done["seed"] == fault.settings["seed"]  # an earlier damage does not prove this one
+    ours = bool(done) and done["seed"] == fault.settings["seed"]  # an earlier corruption does not prove this one
     return {
         "damage on its disk": float(ours and done["before"] != done["after"] == done["now"]),
         _WORKS: float(_works(await cluster.probe_disk(node))),

@@ -1,15 +1,15 @@
 """Membership changes: a server is removed from the cluster, and returns as a new member.
 
-Operators do this with a broken machine.  The system itself agrees on every change, through its own interface
-(`system_under_test.subject.Members`).  It also decides whether the server returns with an empty disk, as in etcd, or
-with its old disk, as in the bundled KRaft, unless the card wipes the disk.  No data may be lost in any case.  A removed
-server may exit, and that is right.
+Operators replace a broken machine in this way.  The harness requests every change through the system's own interface
+(`system_under_test.subject.Members`).  It depends on the system whether a server returns with an empty disk, as in
+etcd, or with its old disk, as in the bundled KRaft, unless the card wipes the disk.  No data may be lost in any case.
+A removed server may correctly exit.
 
 Two cards change several members in sequence: `all-but-one` shrinks the cluster to one member and restores its size at
 the heal; `each-wiped` replaces every server by one with an empty disk.
 
-A card waits until the previous change is complete.  A fixed time would not do, because the time to bring a server up to
-date is unknown.
+A card waits until the previous change is complete.  A fixed wait would not suffice, because the time that a new member
+needs to catch up is unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NAME = "membership"
 
 _SERVERS_MIN = 3
-"""Minimum number of servers: with two, the other one alone would have to agree."""
+"""Minimum number of servers: in a cluster of two, only one server would remain to agree to a change."""
 
 TARGETS: Mapping[str, Target] = {
     name: replace(SERVER_TARGETS[whom], summary=summary, servers_min=_SERVERS_MIN)
@@ -47,7 +47,7 @@ TARGETS: Mapping[str, Target] = {
     )
 } | {
     "each-wiped": Target(
-        "every server in turn is killed, removed, and comes back with an empty disk; the last one at the heal",
+        "every server in turn is killed, removed, and comes back with an empty disk; the last server at the heal",
         servers_min=_SERVERS_MIN,
         hold_s=(2.0, 3.0),
     ),
@@ -62,11 +62,13 @@ _WORDS = {
     "wiped": "killed and removed, back with an empty disk at the heal",
 }
 _OUT = "out"
-"""Setting: the nodes that are not members while the fault holds.  The fault's other nodes have returned earlier."""
+"""Setting: nodes that are not members while the fault holds.  The other nodes of the fault have returned earlier."""
 
 _JOINED_S_MAX = 12.0
 _LEADS_S_MAX = 12.0
-"""Seconds to wait for a leader when a server is to return, because another fault may leave the cluster without one."""
+"""Maximum seconds to wait for a leader before a server is added again, because another fault may leave the cluster
+without a leader.
+"""
 _LOOK_S = 0.2
 
 
@@ -75,7 +77,7 @@ class MemberSettings(TypedDict):
 
 
 def _resolve(target: str, scene: Scene) -> Fault | None:
-    """Return None while another change is in progress: two at once can leave too few started members."""
+    """Return None while another change is in progress: two changes at once can leave too few started members."""
     if scene.avoid:
         return None
     if target in ("each-wiped", "all-but-one"):
@@ -105,7 +107,9 @@ def _of_many(target: str, scene: Scene) -> Fault | None:
 
 
 async def _inject(field: Field, fault: Fault) -> None:
-    """Raises CannotInject if no leader can be asked for the first change: the members are then certainly the same."""
+    """Remove the nodes from the cluster.  Raises CannotInject if no leader answers before the first change; then the
+    members are certainly unchanged.
+    """
     cluster = field.cluster
     for node in fault.nodes:
         if fault.settings["killed"]:
@@ -114,7 +118,7 @@ async def _inject(field: Field, fault: Fault) -> None:
             try:
                 await _members_by_a_leader(cluster)
             except OSError as nobody:
-                raise CannotInject(f"nobody could be asked to remove {node}: {nobody}") from nobody
+                raise CannotInject(f"no leader answered to remove {node}: {nobody}") from nobody
         await cluster.remove_member(node)
         if node not in _out(fault):
             await _bring_back(cluster, fault, node)
@@ -126,10 +130,10 @@ async def _heal(field: Field, fault: Fault) -> None:
 
 
 async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
-    """Add the server, and return once it is a member and runs.  A server that already is and does is left alone,
-    because a heal may be called twice.
-
-    Raises OSError if it does not become one in time."""
+    """Add the server, and return once it is a member and runs.  Does nothing if the server already is a member and
+    runs, because a heal may be called twice.
+    Raises OSError if the server does not become a member in time.
+    """
     if node in await _members_by_a_leader(cluster) and await cluster.state(node) == "running":
         return
     await cluster.kill(node)
@@ -148,7 +152,7 @@ async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
 
 
 async def _members_by_a_leader(cluster: Cluster) -> frozenset[str]:
-    """Return the members as the leader reports them.  Raises OSError if there is no leader in time."""
+    """Return the members that the leader reports.  Raises OSError if no leader is elected in time."""
     from asyncio import sleep  # imported here, because listings and refusals do not need it
 
     for _ in range(round(_LEADS_S_MAX / _LOOK_S)):
@@ -180,7 +184,9 @@ async def _measure(cluster: Cluster, fault: Fault) -> Mapping[str, float]:
 
 
 async def _ready(cluster: Cluster) -> str:
-    """Return why a server is no member or does not run: with one less, a change could leave too few that agree."""
+    """Return which servers are not members or do not run; "" if all are and do.  With one server missing, another
+    change could leave too few servers to agree.
+    """
     missing = sorted(set(cluster.servers) - set(await cluster.members()))
     if missing:
         return f"{', '.join(missing)} had not come back as a member"

@@ -1,11 +1,12 @@
 """Impaired packets on some directed links: lost, duplicated, corrupted, reordered, delayed, slowed down.
 
-The links stay open.  Protocols on TCP see delays and retransmissions, and time out; protocols on datagrams see all of
-it.  A measurement sends a burst of datagrams over a few of the links and compares the result with the order.
+The links stay open.  Protocols on TCP see delays and retransmissions, and time out; protocols on datagrams see every
+impairment.  A measurement sends a burst of datagrams over a few of the links and compares the result with the ordered
+impairment.
 
-Most faults treat all their links alike.  `election-late` gives each link between servers its own delay, and the links
-of the leader the longest.  So the others hold elections and disagree for seconds: several request votes for one epoch,
-and votes and fetches arrive long after they are out of date.
+Most faults impair all their links in the same way.  `election-late` gives each link between servers its own delay, and
+the longest delays to the links of the leader.  So the other servers hold elections and disagree for seconds: several
+servers request votes for one epoch, and votes and fetches arrive long after they are out of date.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ if TYPE_CHECKING:
 NAME = "packets"
 
 MEASURED_MAX = 3
-"""Number of links that are measured; more would cause traffic of their own."""
+"""Maximum number of links to measure; measuring more links would cause too much traffic."""
 DATAGRAMS, INTERVAL_S = 150, 0.003
 QUEUED_DATAGRAMS, QUEUED_INTERVAL_S = 60, 0.0
-"""Datagrams for a limited rate: sent at once, so that a queue forms even if the sender is slow."""
+"""Burst for a link with a limited rate: all datagrams are sent at once, so that a queue forms even if the sender is
+slow.
+"""
 _WAIT_S = 0.6
 QUEUED_WAIT_S = 1.2
-"""Longer than the switch holds a frame back (`harness.agent.frame_switch.QUEUE_S_MAX`): if other frames fill the queue,
-the few datagrams that enter leave it last.
+"""Seconds to wait for that burst: longer than the switch keeps a frame (`harness.agent.frame_switch.QUEUE_S_MAX`),
+because other frames may fill the queue ahead of the datagrams.
 """
 
 BEHAVIOURS: Mapping[str, tuple[str, dict[str, float]]] = {
@@ -52,27 +55,31 @@ BEHAVIOURS: Mapping[str, tuple[str, dict[str, float]]] = {
 
 ELECTION_LATE = "election-late"
 LEADER_DELAY_S, OTHERS_DELAY_S, LATE_SHARE = (1.05, 1.3), (0.3, 1.0), 0.5
-"""A round trip on the leader's links takes longer than the election timeouts of most systems.  A measurement is due
-every three seconds, and takes less.  LATE_SHARE of the links between the others are late, too.
+"""Seconds of delay on the leader's links, and on the fraction LATE_SHARE of the links between the others.  A round trip
+on the leader's links takes longer than the election timeouts of most systems.  A measurement, due every three seconds,
+still takes less time than that.
 """
 LATE_DATAGRAMS, SOON_S, _LATE_WAIT_S = 20, 0.15, 0.15
 
 RIVALS_LATE = "rivals-late"
 SLOWLY_S, RIVALS_DELAY_S = (0.2, 0.22), (0.44, 0.47)
-"""A request takes two round trips, because a connection is opened first.  With this delay they are shorter than an
-election timeout, so a campaign finds its majority.  Two round trips take just less than most requests may, and more
-than an election timeout: a vote request reaches a rival whose candidacy has failed.
+"""Seconds of delay between a candidate and the other's voter, and between the two candidates.
+A request takes two round trips, because a connection is opened first.  With SLOWLY_S two round trips are shorter than
+an election timeout, so a campaign finds its majority.  With RIVALS_DELAY_S they are longer than an election timeout and
+just shorter than most request timeouts: a vote request reaches a rival whose candidacy has failed.
 """
 
 LEADER_HEARS_LATE = "leader-hears-late"
 HEARS_DELAYS_S = (2.2, 2.5, 2.7, 2.9)
-"""Longer than the others wait for a leader, and shorter than a leader waits for a majority."""
+"""Seconds of delay: longer than the others wait for a leader, and shorter than a leader waits for a majority."""
 
 LEADER_HEARS_HELD, ONE_HEARS_HELD = "leader-hears-held", "one-hears-held"
-"""Dealt by the kind `past`.  Messages from the past reach a leader that was replaced long ago."""
+"""Targets dealt by the kind `past`: old messages reach a leader that was replaced long ago."""
 HELD_DATAGRAMS, HELD_WAIT_S = 20, 0.1
 LEADER_HEARD_LATE, HEARD_LATE_S = "leader-heard-late", (0.4, 0.85)
-"""Dealt by the kind `past`.  Followers still hear the leader before their election timeout."""
+"""Target dealt by the kind `past`, and its delay in seconds: followers still hear the leader before their election
+timeout.
+"""
 _WHOSE: Mapping[str, Target] = {
     "leader": replace(SERVER_TARGETS["leader"], summary="the links of the leader"),
     "one": Target("the links of one server", servers_min=2),
@@ -99,10 +106,10 @@ TARGETS: Mapping[str, Target] = {
     ),
     ONE_HEARS_HELD: Target("what other servers send to one is held until the heal, and then arrives", servers_min=3),
     LEADER_HEARD_LATE: replace(
-        _FROM_THREE, summary="what the leader sends to other servers takes 0.4-0.85 s; every other link is whole"
+        _FROM_THREE, summary="what the leader sends to other servers takes 0.4-0.85 s; every other link is unimpaired"
     ),
     LEADER_HEARS_LATE: replace(
-        _FROM_THREE, summary="what other servers send to the leader takes 2.2-2.9 s; every other link is whole"
+        _FROM_THREE, summary="what other servers send to the leader takes 2.2-2.9 s; every other link is unimpaired"
     ),
 }
 
@@ -137,7 +144,7 @@ def _of_each_link(target: str, scene: Scene) -> Fault | None:
 
 
 Late = tuple[str, Mapping[Link, float], Sequence[Link]]
-"""Words of a fault, link -> its delay, and the links to measure."""
+"""Words of a fault, link -> its delay in seconds, and the links to measure."""
 
 
 def _election_late(leader: str, others: list[str], rng: Random) -> Late:
@@ -153,10 +160,10 @@ def _election_late(leader: str, others: list[str], rng: Random) -> Late:
 def _rivals_late(leader: str, others: list[str], rng: Random) -> Late:
     """Two servers, a and c, lose the leader and campaign.
 
-    Each hears one voter at once (b, d), and the other's voter slowly, but early enough to learn that it would be
-    elected.  So both become candidates of one epoch, and neither finds a majority.  Each hears the other after its own
-    candidacy has
-    failed: a server that has forgotten its vote then votes again.  Messages of the leader arrive too late to matter.
+    Each of them hears its own voter (b or d) at once, and the other's voter slowly, but early enough to learn that it
+    would be elected.  So both become candidates of one epoch, and neither finds a majority.  Each candidate hears the
+    other one after its own candidacy has failed: a server that has forgotten its vote then votes again.  Messages from
+    the leader arrive too late to matter.
     """
     a, b, c, d = rng.sample(others, 4)
     delays: dict[Link, float] = {}
@@ -172,10 +179,9 @@ def _rivals_late(leader: str, others: list[str], rng: Random) -> Late:
 
 
 def _leader_hears_late(leader: str, others: list[str], rng: Random) -> Late:
-    """Deliver to the leader the messages that the others sent before they elected a successor, once that one has
+    """Deliver the messages that the others sent to the leader before they elected a successor, once the successor has
     answered clients.
-
-    A leader that takes them for proof that it still leads returns stale data.
+    A leader that treats these messages as proof that it still leads returns stale data.
     """
     rng.shuffle(others)
     delays = {(other, leader): HEARS_DELAYS_S[place % len(HEARS_DELAYS_S)] for place, other in enumerate(others)}
@@ -197,8 +203,9 @@ _OF_EACH_LINK: Mapping[str, tuple[str, int, Callable[[str, list[str], Random], L
     ONE_HEARS_HELD: ("one", 2, None),
     LEADER_HEARD_LATE: ("leader", 2, _leader_heard_late),
 }
-"""Target -> the nodes it hits, the minimum number of others, and the function that delays each link.  None holds
-messages of the others: at the heal a leader receives messages from before it was replaced.
+"""Target -> (the nodes that it hits, the minimum number of others, the function that delays each link).
+Without a function (None), messages of the others are held until the heal: a leader then receives messages from before
+it was replaced.
 """
 
 
@@ -212,7 +219,12 @@ class PacketSettings(TypedDict):
 def _settings(
     links: Sequence[Link], measurable: Sequence[Link], impairment: Mapping[str, float], rng: Random
 ) -> dict[str, Any]:
-    """links: all impaired links. measured: some of them. impairment: of each; `delays_s` adds a delay per link."""
+    """Return the settings of a fault on packets.
+
+    links: all impaired links
+    measurable: links of which at most MEASURED_MAX are measured
+    impairment: impairment of every link; the setting `delays_s` adds a delay per link
+    """
     return {
         "links": [list(link) for link in links],
         "measured": [list(link) for link in sorted(rng.sample(measurable, min(MEASURED_MAX, len(measurable))))],
@@ -222,7 +234,10 @@ def _settings(
 
 
 def impairments(settings: Mapping[str, Any], which: str = "links") -> dict[Link, dict[str, float]]:
-    """Return link -> ordered impairment. which: "links" for all links, "measured" for the links with a probe."""
+    """Return link -> ordered impairment.
+
+    which: "links" for all links, "measured" for the measured links
+    """
     delays = settings.get("delays_s", {})
     own = {(a, b): {"delay_s": delays[f"{a}>{b}"]} if delays else {} for a, b in settings[which]}
     return {link: {**settings["impairment"], **delay} for link, delay in own.items()}
@@ -244,9 +259,7 @@ def _orders(fault: Fault) -> Ordered:
 
 
 def healed_limits(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Return the limits of a burst once the link is restored.  A loaded machine delays some datagrams, but not all of
-    them.
-    """
+    """Return the limits for a burst on a restored link.  A loaded machine delays some datagrams, but not all."""
     limits = {"share lost": (0.0, 0.1)}
     if (delay_s := impairment.get("delay_s", 0.0)) and not impairment.get("reorder"):
         limits["least delay ms"] = (0.0, delay_s * 1e3 / 2)
@@ -256,9 +269,10 @@ def healed_limits(impairment: Mapping[str, float]) -> dict[str, tuple[float, flo
 
 
 def limits_of(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Return the limits of a burst of DATAGRAMS.  The limits exclude a clean link, and allow for chance: a fraction p
-    of n datagrams deviates by more than four standard deviations once in 16,000 bursts.  The load of the machine is no
-    excuse: it delays some datagrams and loses few, but these limits need all of them late, or many lost.
+    """Return the limits for a burst of DATAGRAMS on an impaired link.
+    An unimpaired link violates the limits.  They allow for chance: a fraction p of n datagrams deviates by more than
+    four standard deviations once in 16,000 bursts.  A loaded machine does not satisfy them: it delays some datagrams
+    and loses few, but these limits require that all datagrams are late, or that many are lost.
     """
     if impairment.get("hold"):
         return {"share lost": (1.0, 1.0)}
@@ -278,8 +292,8 @@ def limits_of(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]
 
 
 async def _tried_late(cluster: Cluster, links: Collection[Link], delay_s: float) -> Sequence[Mapping[str, float]]:
-    """Send two bursts at once: one with a short wait, enough for restored links, and one that waits for the longest
-    delay.  So a measurement takes no longer than it must, and the next one is on time.
+    """Send two bursts at once: one with a short wait, which suffices for restored links, and one that waits for the
+    longest delay.  So a measurement takes no longer than necessary, and the next measurement is on time.
     """
     import asyncio  # imported here, so that listings and refusals, which need only the names of kinds, start fast
 

@@ -1,22 +1,22 @@
-"""Partitions: directed links that lose every packet.  A grudge lists the links.  It is a pure function of names, a
-leader and a seed.
+"""Partitions: directed links that lose every packet.  A grudge lists these links.  Its function is pure: it depends on
+names, a leader and a seed.
 
-Theory.  A grudge is a directed graph over all nodes: an edge a -> b means that b no longer hears a.  Its complement
-shows which nodes still hear which; two nodes can talk if they hear each other.  Most partitions are a *cover*: a few
-groups of nodes, which may overlap, and the rule that two nodes hear each other if and only if they share a group.
-Disjoint groups give halves, and a node in two groups is a bridge.  A client node in two groups still reaches both sides
-while the servers of the two sides do not hear each other.  Only the one-way grudges are not covers; they list directed
-links.
+Theory.  A grudge is a directed graph over all nodes: an edge a -> b means that b no longer hears a.  The complement of
+the graph shows which nodes still hear which other nodes; two nodes can talk if they hear each other.  Most partitions
+are a *cover*: a few groups of nodes, which may overlap, and the rule that two nodes hear each other if and only if they
+share a group. Disjoint groups give halves, and a node in two groups is a bridge.  A client node in two groups still
+reaches both sides while the servers of the two sides do not hear each other.  Only the one-way grudges are not covers;
+a one-way grudge lists directed links.
 
-Client nodes are nodes like any other.  If a grudge has sides, odd client nodes (c1, c3, ...) belong to the first side
-and even ones (c2, c4, ...) to the second.  So every side, even a deposed leader, still has clients.
+A grudge includes client nodes like any other node.  If a grudge has sides, odd client nodes (c1, c3, ...) belong to the
+first side and even ones (c2, c4, ...) to the second.  So every side, even a deposed leader, still has clients.
 
-The words of a grudge are for readers; its edges are what is cut.  A grudge never names a link from a node to itself.  A
-cut link loses packets silently: connections stall and resume after the heal.  The reject grudge resets TCP instead, so
-that both ends notice at once, as with a firewall that rejects, or a dead process.
+The words of a grudge are for readers; only its edges determine the cut links.  A grudge never names a link from a node
+to itself.  A cut link loses packets silently: connections stall and resume after the heal.  The reject grudge resets
+TCP instead, so that both ends notice the cut at once, as with a firewall that rejects packets, or a dead process.
 
-Every grudge registers itself by the name of its function.  networkx is imported where it is used: only drawings need
-a graph.
+Every grudge is registered by the name of its function.  networkx is imported inside functions, because only drawings
+need a graph.
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ NAME = "partition"
 
 
 class Grudge(NamedTuple):
-    """A set of cut links.  cut: the directed links (source, destination) that lose every packet. words: a description
-    for a reader."""
+    """A set of cut links.
+
+    cut: directed links (source, destination) that lose every packet
+    words: description for a reader
+    """
 
     cut: frozenset[Link]
     words: str
@@ -60,14 +63,14 @@ def grudge_graph(nodes: Iterable[str], cut: Collection[Link]) -> networkx.DiGrap
 
 
 def talking(grudge: networkx.DiGraph) -> networkx.Graph:
-    """Return the graph of nodes that can still talk: an edge joins two that hear each other."""
+    """Return the graph of nodes that can still talk: an edge joins two nodes that hear each other."""
     import networkx
 
     return networkx.complement(grudge).to_undirected(reciprocal=True)
 
 
 def reaching_majority(grudge: networkx.DiGraph, servers: Collection[str]) -> frozenset[str]:
-    """Return the servers that can still talk, without a hop, to a majority of the servers (themselves included)."""
+    """Return the servers that can still talk directly to a majority of the servers (themselves included)."""
     graph = talking(grudge)
     among = [s for s in servers if s in graph]
     return frozenset(s for s in among if 2 * (1 + sum(graph.has_edge(s, t) for t in among)) > len(servers))
@@ -75,7 +78,11 @@ def reaching_majority(grudge: networkx.DiGraph, servers: Collection[str]) -> fro
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """Input of a grudge. leader: the current leader; "" if the grudge names none."""
+    """Input of a grudge.
+
+    leader: the current leader; "" if the grudge does not depend on a leader
+    avoid: nodes already hit by overlapping faults of the same kind
+    """
 
     servers: tuple[str, ...]
     clients: tuple[str, ...]
@@ -102,7 +109,7 @@ class Parties:
         return len(self.servers) // 2 + 1
 
     def split(self, names: Iterable[str], count: int) -> tuple[list[str], list[str]]:
-        """Draw `count` of these, and return them and the others, each in order."""
+        """Draw `count` of these names, and return the drawn names and the other names, both in order."""
         order = self.shuffled(names)
         return sorted(order[:count]), sorted(order[count:])
 
@@ -118,7 +125,10 @@ class Parties:
         return Grudge(frozenset((a, b) for a, b in pairs if (min(a, b), max(a, b)) not in together), words)
 
     def sides(self, first: Iterable[str], second: Iterable[str], words: str = "{} cut from {}") -> Grudge:
-        """Return the grudge of two sides, each with its clients. words: a template for the names of each side."""
+        """Return the grudge of two sides, each with its clients.
+
+        words: template with one placeholder for the names of each side
+        """
         a, b = [*first, *self.near], [*second, *self.far]
         return self.cover(words.format(_names(a), _names(b)), a, b)
 
@@ -135,8 +145,8 @@ TARGETS: dict[str, Target] = {}
 def _grudge(summary: str, servers_min: int, *, reject: bool = False) -> Callable[[Callable[[Parties], Grudge]], None]:
     """Register a grudge.  A grudge with `leader` in its name holds longer, because an election has to follow.
 
-    servers_min: minimum number of servers for it to cut a link and for its words to be true.
-    reject: TCP on its links is answered with a reset.
+    servers_min: minimum number of servers with which the grudge cuts a link and its words are true
+    reject: True if its links answer TCP with a reset
     """
 
     def register(make: Callable[[Parties], Grudge]) -> None:
@@ -164,8 +174,9 @@ def _one_node(parties: Parties) -> Grudge:
 def _majorities_ring(parties: Parties) -> Grudge:
     """Every server hears a majority, and no two servers hear the same one.
 
-    On a ring, each hears its ceil((majority - 1) / 2) nearest on both sides.  With three servers that would be all
-    servers, so the ring is opened at one place: the ends hear two servers, the middle all three.
+    On a ring, each server hears the ceil((majority - 1) / 2) nearest servers on both sides.  With three servers each
+    would hear all servers, so the ring is opened at one place: the two ends hear two servers, the middle hears all
+    three.
     """
     ring = parties.shuffled(parties.servers)
     count, reach = len(ring), parties.majority // 2
@@ -191,7 +202,9 @@ def _bridge(parties: Parties) -> Grudge:
 
 @_grudge("the leader and c1 cut from the others with c2", 2)
 def _leader_with_c1(parties: Parties) -> Grudge:
-    """The deposed leader's log grows by writes that clients send in vain, and its successor's does not."""
+    """Cut the leader off with one client node.  The deposed leader's log then grows by writes of that node, which
+    cannot commit.
+    """
     return parties.sides([parties.leader], parties.followers, "leader {} cut from {}")
 
 
@@ -201,12 +214,11 @@ def _leader_with_clients(parties: Parties) -> Grudge:
     return parties.cover(f"leader {_names(first)} cut from {_names(parties.followers)}", first, parties.followers)
 
 
-@_grudge("the leader alone, the others in two groups deaf to each other", 3)
+@_grudge("the leader alone, the others in two groups that do not hear each other", 3)
 def _leader_alone_and_split(parties: Parties) -> Grudge:
-    """Three islands of servers that do not hear each other.
-
-    The near clients still reach the deposed leader and the first group; the far clients reach the second.  So every
-    island that may believe it leads has clients.
+    """Three groups of servers that do not hear each other.
+    The near clients still reach the deposed leader and the first group; the far clients reach the second group.  So
+    every group in which a server may believe that it leads has clients.
     """
     leader, followers = parties.leader, parties.followers
     a, b = parties.split(followers, len(followers) // 2)
@@ -229,7 +241,7 @@ def _leader_alone(parties: Parties) -> Grudge:
     return parties.cover(words, [parties.leader], [*parties.followers, *parties.clients])
 
 
-@_grudge("the leader's minority with c1 cut from the rest", 3)
+@_grudge("the leader's minority with c1 cut from the others", 3)
 def _leader_in_minority(parties: Parties) -> Grudge:
     order = sorted(parties.shuffled(parties.followers), key=parties.avoid.__contains__)
     kept = len(parties.servers) - parties.majority - 1
@@ -251,7 +263,7 @@ def _leader_deaf(parties: Parties) -> Grudge:
     return Grudge(frozenset((s, parties.leader) for s in parties.followers), words)
 
 
-@_grudge("all clients cut from the leader; servers whole", 1)
+@_grudge("all clients cut from the leader; servers hear each other", 1)
 def _clients_from_leader(parties: Parties) -> Grudge:
     words = f"{_names(parties.clients)} cut from leader {parties.leader}; servers hear each other"
     return Grudge(_both_ways(parties.leader, parties.clients), words)
@@ -259,16 +271,16 @@ def _clients_from_leader(parties: Parties) -> Grudge:
 
 @_grudge("the leader cut from just enough followers to lose its majority", 3)
 def _leader_from_witnesses(parties: Parties) -> Grudge:
-    """The leader keeps the largest number of followers that is no majority; every other link is whole.
-
-    These followers hear the others, so they learn of the next leader while the old one still sends them entries.
+    """The leader keeps as many followers as possible without a majority; every other link is open.
+    These followers hear the other servers, so they learn of the next leader while the old leader still sends them
+    entries.
     """
     witnesses, _ = parties.split(parties.followers, len(parties.servers) - parties.majority + 1)
-    words = f"leader {parties.leader} cut from {_names(witnesses)} only; every other link is whole"
+    words = f"leader {parties.leader} cut from {_names(witnesses)} only; every other link is open"
     return Grudge(_both_ways(parties.leader, witnesses), words)
 
 
-@_grudge("a third of the servers with c1 cut from the rest", 3)
+@_grudge("a third of the servers with c1 cut from the others", 3)
 def _minority_third(parties: Parties) -> Grudge:
     small, big = parties.split(parties.servers, max(1, len(parties.servers) // 3))
     return parties.sides(small, big, "a third, {}, cut from {}")
@@ -309,17 +321,17 @@ def _leader_again(rng: Random, servers: int) -> Sequence[FigureStep]:
 def _second_term(rng: Random, servers: int) -> Sequence[FigureStep]:
     """A second term begins while the first leader is still cut off.
 
-    The first leader hears the others' acknowledgements, so it may commit entries that they do not know to be committed.
-    The second leader is heard and hears nothing: the others follow it, but get no entries from it.
+    The first leader hears the others' acknowledgements, so it may commit entries without the others' knowledge.  The
+    second leader is heard but hears nothing: the others follow it, but receive no entries from it.
     """
     return [FigureStep("leader-unheard", 0.0, 10.0), FigureStep("leader-deaf", 0.5, 9.5, moment=NEW_LEADER_MOMENT)]
 
 
 def _old_log_returns(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """The first leader returns when the others have lost the second one, and are no majority without the first.
-
-    Its log is longer than theirs, and of an older epoch.  So it must vote for one of them, and none of them may vote
-    for it.  A voter that compares offsets before epochs would elect it.
+    """The first leader returns when the others have lost the second leader, and are no majority without the first one.
+    The log of the first leader is longer than the others' logs, and of an older epoch.  So the first leader must vote
+    for another server, and no other server may vote for the first leader.  A voter that compares offsets before epochs
+    would elect it.
     """
     lost_s, back_s = 5.5, rng.uniform(6.0, 7.0)
     return [
@@ -329,7 +341,9 @@ def _old_log_returns(rng: Random, servers: int) -> Sequence[FigureStep]:
 
 
 def _minority_again(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """Some heals leave 0.9 s to catch up, and some come just after the next cut: servers that lag vote at once."""
+    """Cut off a minority with the leader five times.  Some cuts heal 0.9 s before the next one begins, others 0.1 s
+    after its begin, so lagging servers must take part in an election without time to catch up.
+    """
     return [FigureStep("leader-in-minority", 4.5 * i, rng.choice((3.6, 4.6))) for i in range(5)]
 
 
@@ -347,9 +361,9 @@ def _swizzle(rng: Random, servers: int) -> Sequence[FigureStep]:
 
 FIGURES = {
     "while-electing": while_electing("leader-with-c1", "one-node"),
-    "leader-again": Figure("the leader of the moment is cut off with c1 every 5.5 s", _leader_again, 3),
+    "leader-again": Figure("the current leader is cut off with c1 every 5.5 s", _leader_again, 3),
     "minority-again": Figure(
-        "the leader of the moment is cut into a minority with another server, five times", _minority_again, 4
+        "the current leader is cut off in a minority with another server, five times", _minority_again, 4
     ),
     "second-term": Figure(
         "the others do not hear the leader, and the next leader does not hear the others",
@@ -357,7 +371,7 @@ FIGURES = {
         NEXT_LEADER_SERVERS_MIN,
     ),
     "old-log-returns": Figure(
-        "the leader, cut off with all clients, comes back when the others have lost the next one and need its vote",
+        "the leader, cut off with all clients, returns when the others have lost the next leader and need its vote",
         _old_log_returns,
         3,
     ),

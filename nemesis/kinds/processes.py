@@ -1,18 +1,20 @@
 """Faults on processes: pauses, kills and graceful stops, of whole servers and of one named process of each.
 
 pause   SIGSTOP and SIGCONT, like a long garbage collection or a frozen virtual machine.  A paused process keeps its
-        memory and its connections.  When it resumes it does not know that time has passed: a leader still believes that
-        it leads, and its next message may carry an old epoch.  Paused clients answer too late.
-kill    SIGKILL; started again at the heal.  A killed process loses its memory and its connections; its peers see them
-        reset.  Data that it wrote to files survives, fsynced or not, because the kernel still holds it.
+        memory and its connections.  A resumed process does not know that time has passed: a leader still believes that
+        it leads, and its next message may carry an old epoch.  Paused clients process responses too late.
+kill    SIGKILL; started again at the heal.  A killed process loses its memory and its connections; its peers see the
+        connections reset.  Data that the process wrote to files survives, fsynced or not, because the kernel keeps the
+        data.
 stop    SIGTERM; started again at the heal.  A server that shuts down cleanly may transfer its leadership, flush its
-        files and close its connections.  Operators do this every day, and it runs code that a crash does not run.
+        files and close its connections.  Operators stop servers every day, and a stop runs code that a crash does not
+        run.
 
-A system may name the processes of its nodes (`System.processes`).  The classic test of a high-availability agent is the
-death of the agent alone: its database continues, with its clients.  So each kind also exists for one named process:
-`kill:agent`, `pause:agent`, `stop:agent`.  A process that its server starts under its name stays down until the heal,
-and is then started again.  A process with another parent within the server is restarted by that parent, so its kill is
-proven by the end of the processes that ran before.
+A system may name the processes of its nodes (`System.processes`).  The classic test of a high-availability agent kills
+the agent alone: the agent's database continues to serve its clients.  So each kind also exists for one named process:
+`kill:agent`, `pause:agent`, `stop:agent`.  A named process that the server itself starts stays down until the heal,
+which starts the process again.  A process with another parent is restarted by that parent, so the end of the
+operating-system processes that ran before proves its kill.
 """
 
 from __future__ import annotations
@@ -40,13 +42,16 @@ from nemesis.kind import (
 )
 
 LEADER_HOLD_S = (6.0, 8.0)
-"""Hold of cards against the leader: fetch timeouts are 2 s, and a split vote costs 1-2 s more."""
+"""Minimum and maximum seconds of a card against the leader: fetch timeouts are 2 s, and a split vote costs 1-2 s more.
+"""
 NEXT_LEADER_SERVERS_MIN = 5
-"""Minimum number of servers: with fewer, the rest is no majority, and no third server can be elected."""
+"""Minimum number of servers for a fault on two leaders: with fewer, the other servers are no majority, and no third
+leader can be elected.
+"""
 AT_WRITE_S_MAX = 2.0
-"""Seconds that a kill waits for a write; then it is skipped."""
+"""Maximum seconds that a kill waits for a write; after that the card is skipped."""
 SERVERS_MAX = 9
-"""`harness.spec` allows no more."""
+"""Maximum number of servers that `harness.spec` allows."""
 _NTH = "server-"
 
 SERVER_TARGETS: Mapping[str, Target] = {
@@ -74,7 +79,10 @@ def servers_hit(target: str, scene: Scene) -> tuple[str, ...]:
 
 
 def process_fault(kind: str, target: str, nodes: Sequence[str], done: str) -> Fault | None:
-    """Return a fault on the processes of these nodes; None if there are none. done: the words that follow the nodes."""
+    """Return a fault on the processes of these nodes; None if there are no nodes.
+
+    done: words that follow the names of the nodes
+    """
     if not nodes:
         return None
     hit = "+".join(nodes) if target == "one" else f"{target} {'+'.join(nodes)}"
@@ -94,16 +102,16 @@ restart_the_dead = each_node(restart_if_dead)
 
 
 def while_electing(leader: str, other: str) -> Figure:
-    """Hit the leader, and another server while the rest elects its successor.  Both arguments are names of targets."""
+    """Hit the leader, and another server while the others elect a successor.  Both arguments are names of targets."""
     steps = [FigureStep(leader, 0.0, 7.0), FigureStep(other, 0.5, 6.5, moment=ELECTION_MOMENT)]
     summary = "the leader is hit, and another server while the others elect"
     return Figure(summary, lambda rng, servers: steps, NEXT_LEADER_SERVERS_MIN)
 
 
 def _next_leader_too(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """Hit the leader, and its successor as soon as it leads, before the others have received much from it.
-
-    Both faults last until the end, so that a third server must be elected with the entries that the rest holds.
+    """Hit the leader, and its successor as soon as the successor leads, before the others have received much from it.
+    Both faults last until the end, so that a third server must be elected with the entries that the remaining servers
+    have.
     """
     return [FigureStep("leader", 0.0, 9.0), FigureStep("leader", 0.5, 8.5, moment=NEW_LEADER_MOMENT)]
 
@@ -141,7 +149,10 @@ def _stutter(target: str, *, again: bool) -> Figure:
 def _resolving(
     name: str, done: str, of_more: Callable[[str, Scene], Sequence[str]]
 ) -> Callable[[str, Scene], Fault | None]:
-    """Return the `resolve` of a kind. of_more: the nodes of targets outside SERVER_TARGETS."""
+    """Return the `resolve` of a kind.
+
+    of_more: returns the nodes of a target outside SERVER_TARGETS
+    """
 
     def resolve(target: str, scene: Scene) -> Fault | None:
         nodes = servers_hit(target, scene) if target in SERVER_TARGETS else of_more(target, scene)
@@ -156,7 +167,7 @@ def _clients(target: str, scene: Scene) -> Sequence[str]:
 
 
 def nth_server(target: str, scene: Scene) -> Sequence[str]:
-    """Return the server that a target of EACH_SERVER selects; none if it does not run."""
+    """Return the server that a target of EACH_SERVER selects; empty if that server does not run."""
     place = int(target.removeprefix(_NTH)) - 1
     return [server for server in scene.servers[place : place + 1] if server in scene.running]
 
@@ -200,9 +211,7 @@ PAUSE = Kind(
 
 _KILL_FIGURES = {
     "while-electing": while_electing("leader", "one"),
-    "leader-again": Figure(
-        "the leader of the moment dies every 4.5 s, while the next election is still warm", _leader_again, 3
-    ),
+    "leader-again": Figure("the current leader dies every 4.5 s, soon after its election", _leader_again, 3),
     "next-leader-too": Figure(
         "the leader dies, and its successor as soon as it leads", _next_leader_too, NEXT_LEADER_SERVERS_MIN
     ),
@@ -236,7 +245,7 @@ STOP = Kind(
         opening=(("leader", 6.0), ("minority", 5.0), ("leader", LEADER_HOLD_S[0])),
         rest=("one", "minority", "majority", "all", "leader", "leader-again", "rolling-restart"),
         figures={
-            "leader-again": Figure("the leader of the moment is stopped every 4.5 s", _leader_again, 3),
+            "leader-again": Figure("the current leader is stopped every 4.5 s", _leader_again, 3),
             "rolling-restart": Figure("one server after the other is restarted, every 3 s", _rolling_restart),
         },
     ),
@@ -253,8 +262,11 @@ STOP = Kind(
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """An order to a process.  done: effect on the process, in words. shows: expected measurement while the fault
-    holds."""
+    """An order to a process.
+
+    done: effect on the process, in words
+    shows: expected measurement while the fault holds
+    """
 
     signal: Literal["STOP", "KILL", "TERM"]
     done: str
@@ -276,8 +288,7 @@ KINDS_OF_PROCESSES = tuple(_ORDERS)
 
 def kind_on_process(name: str) -> Kind | None:
     """Return the kind with this name; None if the name has another form.
-
-    It does not know the processes of any system.
+    It accepts any name of a process, because it does not know the processes of the system.
     """
     base, colon, process = name.partition(":")
     if not colon or not process or base not in _ORDERS:

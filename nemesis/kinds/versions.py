@@ -1,14 +1,14 @@
 """Versions as faults: some servers run the next version of the system, and the others keep their version.
 
-version   A server runs the next version, and returns to its own at the heal.  That is a rolling upgrade which stops
+version   A server runs the next version, and returns to its own version at the heal, like a rolling upgrade that stops
           half-way and is reverted.  Only a minority is changed at a time, because many systems cannot be downgraded
           once all servers were upgraded.
-upgrade   A server is down for a moment, starts in the next version, and stays in it.  Its figure upgrades one server
-          after another, round by round, until all run the last version; then the system raises its feature levels
-          (`System.upgraded`).
+upgrade   A server is down for a moment, starts in the next version, and keeps that version.  The figure of this kind
+          upgrades one server after another, round by round, until all servers run the last version; then the harness
+          lets the system raise its feature levels (`System.upgraded`).
 
-Each server shuts down cleanly and keeps its disk.  A system states its `versions`; without them a run with these kinds
-is refused.
+Each server shuts down cleanly and keeps its disk.  A system lists its `versions`; a run with these kinds is refused for
+a system without such a list.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from system_under_test.subject import ServerVersions
 
 _OTHER, _NEXT, _RAISED = "other version", "ordered version", "levels raised where due"
 _APART_S, _DOWN_S = 12.0, 5.0
-"""Seconds between two servers of a rolling upgrade, and seconds that a server is down."""
+"""Seconds between the upgrades of two servers, and seconds that a server is down."""
 _READY_S_MAX, _LOOK_S = 20.0, 0.2
-"""Seconds in which the servers must become ready for the next step: the wait of a replayed card, and of raising
-levels.
+"""Maximum seconds to wait until the servers are ready for a replayed card or for raised feature levels, and seconds
+between two looks.
 """
 
 TARGETS: Mapping[str, kind.Target] = {
@@ -122,7 +122,7 @@ def _resolve_upgrade(target: str, scene: kind.Scene) -> Fault | None:
 
 
 async def _missing(cluster: Cluster) -> str:
-    """Return the reason why no server may be upgraded now, "" if one may."""
+    """Return why no server may be upgraded now; "" if a server may."""
     versions = _versions_of(cluster)
     if versions.left:
         return f"{', '.join(sorted(versions.left))} had gone on in another version"
