@@ -1,37 +1,39 @@
-"""Checkers that clients' answers depend on committed entries: on all known ones, and on no uncommitted ones.
+"""Two checkers: each answer reflects all entries that were known to be committed, and no uncommitted entry.
 
 *All known entries.*  An answer reflects all entries that any node knew to be committed when its operation was invoked.
 
 KIP-595 and Ongaro & Ousterhout 2014, section 8: a leader confirms that it still leads before it answers from its state.
-Suppose that a node reported a mark before an operation was invoked.  Then a leader that can still confirm holds
-everything below that mark, and the answer must reflect a log that begins with it.  So a value that an entry below the
-mark overwrote is stale, unless a later entry writes it again and is committed before the answer arrives.
+Suppose that a node reported a mark (a high watermark) before an operation was invoked.  Then a leader that can still
+confirm its leadership has all entries below that mark, and its answer must reflect these entries.  So a value that an
+entry below the mark overwrote is stale, unless a later entry writes the value again and is committed before the answer
+arrives.
 
-Clients' answers alone show less.  A write without an answer excuses many stale answers, and if values repeat it excuses
-nearly all.  Here the log decides which value the register held.
+Answers alone prove less.  A write without an answer explains many stale answers, and a repeated value explains nearly
+all.  Here the log decides which value the register held.
 
-The rule compares times in traces with times in the history, which is sound only on one monotonic clock: a mark is
-stamped when it is known, and an invocation before it is sent.  The log is that of one node: the one whose own mark is
-the largest, among those whose final copy reaches it.  An answer that may reflect later entries is not judged.
+The rule compares times in traces with times in the history.  This is sound only on one monotonic clock: a mark is
+stamped when the node knows it, and an invocation before it is sent.  The checker uses the log of one node: among the
+nodes whose final copy reaches their own largest mark, the node with the largest mark.  An answer that may reflect
+entries beyond this log is not judged.
 
-If the recorder's clock ran faster or slower than the nodes' clocks, they would be blamed for hundreds of answers.  Two
-observations show such a clock, and then this checker and all others that depend on times are unknown.  No write can be
-committed before it is invoked, if it is the only write of its value.  And no system acknowledges its writes earlier and
-earlier before they are committed, from the first tenth of a run to its last.
+If the recorder's clock ran faster or slower than the nodes' clocks, the checker would report hundreds of correct
+answers.  Two observations reveal such a clock; then this checker and all others that depend on times are unknown.
+First, a write cannot be committed before it is invoked if it is the only write of its value.  Second, the time by which
+acknowledgements precede their commits cannot grow steadily from the first tenth of a run to its last.
 
 *Nothing uncommitted.*  The answering node knew of the commit before its answer arrived.
 
 A write may be acknowledged only when the answering node's high watermark covers its entry.  A read may return only a
-value whose entry lies below that mark (KIP-595).  Both rules compare a time in a trace with a time in the history. That
-is sound only on one monotonic clock.  There, the row of a mark is stamped before it is written, the answer leaves
-afterwards, and the harness stamps the answer after it has arrived.  So a mark that covers the entry has a time at or
-before the completion's.
+value whose entry lies below that mark (KIP-595).  Both rules compare a time in a trace with a time in the history,
+which is sound only on one monotonic clock.  A node stamps the row of a mark before it writes the row, and sends the
+answer afterwards; the harness stamps the answer after it has arrived.  So the time of a mark that covers the entry is
+not after the time of the completion.
 
 Not applicable if the servers do not share the harness' clock: on a backend with several machines, or with a Docker
 engine in a virtual machine, whose traces have times outside of the test.  On the harness' own kernel such times cannot
-be right, so the verdict is unknown.  Nor is it applicable if clients write a value twice, because then no value
-identifies its entry.  A value at several offsets, or at none, in the answering node's final log is left to other
-checkers.
+be right, so the verdict is unknown.  The checker is not applicable either if clients write a value twice, because then
+a value does not identify its entry.  Other checkers judge a value that the answering node's final log has at several
+offsets or not at all.
 
 One join of the history with the final logs and the marks of their nodes.
 """
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 WRITES_IN_TENTH_MIN = 10
-"""Minimum number of writes in each tenth of a run for measuring a pace."""
+"""Minimum number of writes in a tenth of a run for comparing the pace of two clocks."""
 DRIFT_NS_MIN = 10_000_000
 FROM_THE_PAST = "answer from the past"
 _SHOWN = ("index", "time_ns", "process", "type", "f", "key", "value", "node")
@@ -68,14 +70,17 @@ _MARKS = """
 CREATE TEMP TABLE marks AS SELECT node, seq, time_ns, "offset" AS mark, epoch FROM traces
 WHERE event = 'high-watermark' AND "offset" IS NOT NULL;
 CREATE TEMP TABLE largest AS SELECT time_ns, max(mark) OVER (ORDER BY time_ns) AS mark FROM marks"""
-"""largest: the largest mark that any node had reported by a time."""
+"""SQL that makes the tables `marks` (all high watermarks) and `largest` (the largest one reported up to each time)."""
 _ANSWERED = """
 CREATE TEMP TABLE answers AS
 SELECT operations.key, answered AS value, invoked_ns, ended_ns AS answered_ns, ended_index AS row,
     "index" AS invoke_row, coalesce(f = 'write' AND times = 1, false) AS only_write
 FROM operations LEFT JOIN names ON names.key = operations.key AND names.value = answered
 WHERE operations.type = 1 AND f IN ('read', 'write') AND operations.key IS NOT NULL AND answered IS NOT NULL"""
-"""Answered reads and writes of one value. only_write: it is the only write of its value to its key."""
+"""SQL that makes the table `answers` of answered reads and writes of a value.
+
+only_write: True for the only write of its value to its key
+"""
 _OF_LOG = """
 CREATE TEMP TABLE entries AS SELECT key, value, "offset", epoch FROM logs
 WHERE node = $node AND copy = $copy AND key IS NOT NULL AND "offset" < $end"""
@@ -93,8 +98,13 @@ ASOF LEFT JOIN entries AS held ON known.key = held.key AND since > held."offset"
 ASOF LEFT JOIN entries AS again
     ON known.key = again.key AND known.value = again.value AND since <= again."offset"
 WHERE explained OR until <= $end"""
-"""since: everything below was known to be committed at the invocation.  held, held_at: what the key held by that.
-explained: it held the value, or a later entry wrote it again and was committed before the answer."""
+"""SQL that makes the table `judged`.
+
+since: offset; all entries below it were known to be committed when the operation was invoked
+until: offset; all entries below it were known to be committed when the answer arrived
+held, held_at: the value of the key after the entries below `since`, and the offset of its entry
+explained: True if the answer equals `held`, or if a later entry wrote its value and was committed before the answer
+"""
 _STALE = "SELECT row, invoke_row, key, held, held_at, since FROM judged WHERE NOT explained ORDER BY row"
 _COMMITS = """
 WITH jumps AS (
@@ -106,18 +116,21 @@ WITH jumps AS (
 )
 SELECT jumps.time_ns, invoked_ns, answered_ns FROM (SELECT * FROM answers JOIN once USING (key, value) WHERE only_write)
     AS answer ASOF JOIN jumps ON answer."offset" < jumps.mark WHERE jumps.epoch >= answer.epoch"""
-"""Times at which each write was committed, invoked and answered.
+"""Query for the times at which each write was committed, invoked and answered.
 
-A mark of an earlier epoch covered another entry at that offset: the system lost committed entries, and nothing follows
-about clocks.
+If the first mark above an entry has an earlier epoch, it covered another entry at that offset.  Then the system lost
+committed entries, and the times show nothing about clocks.
 """
 _TWO_LED = """
 SELECT epoch FROM traces WHERE event = 'role' AND role = 'leader' GROUP BY epoch HAVING count(DISTINCT node) > 1"""
-"""Epochs with two leaders, in which offset and epoch identify no entry."""
+"""Query for epochs with two leaders, in which offset and epoch do not identify an entry."""
 
 
 def judge_answers(sql: DuckDBPyConnection, end: int) -> None:
-    """Judge the table `answers` by `largest`, the marks, and `entries`, those of the log below `end`."""
+    """Make the table `judged` from the tables `answers`, `largest` and `entries`.
+
+    end: offset below which `entries` contains the entries of the log
+    """
     sql.execute(_JUDGED, {"end": end})
 
 
@@ -128,7 +141,11 @@ WHERE names.key = ? AND names.value = ? AND times = 1"""
 
 
 def _stale(run: StoredRun, sql: DuckDBPyConnection, log: tuple[str, int], found: Sequence[Any]) -> Witness:
-    """Return the witness of a stale answer.  log: node and copy.  found: a row of _STALE."""
+    """Return the witness of a stale answer.
+
+    log: (node, copy) of the log that shows the newer value
+    found: a row of _STALE
+    """
     row, invoke_row, key, held, offset, since = found
     wrote = [each for both in sql.execute(_WROTE, [key, held]).fetchall() for each in both if each is not None]
     *writer, invoke, answer = rows = read_rows(run.history, [*wrote, invoke_row, row], _SHOWN)
@@ -160,10 +177,9 @@ def _stale(run: StoredRun, sql: DuckDBPyConnection, log: tuple[str, int], found:
 
 
 def other_pace_of_recorder(committed: Int64, invoked: Int64, answered: Int64) -> str:
-    """Return the evidence that the clock of the history runs at another rate than that of the traces; "" if there is
-    none.
+    """Return the evidence that the clock of the history runs at another rate than that of the traces, or "".
 
-    The times of writes.
+    committed, invoked, answered: times of writes in ns
     """
     if early := int(np.sum(committed < invoked)):
         most_ms = int((invoked - committed).max()) / 1e6
@@ -180,14 +196,15 @@ def other_pace_of_recorder(committed: Int64, invoked: Int64, answered: Int64) ->
     if len(ahead) < 10 or rises > 1 or ahead[-1] >= 0 or ahead[0] - ahead[-1] < DRIFT_NS_MIN:
         return ""
     return (
-        f"writes were acknowledged ever earlier before they were committed, at last by {-ahead[-1] / 1e6:.0f} ms: the "
-        "clock of the recorder runs slower than the nodes'"
+        "the times by which acknowledgements of writes precede their commits grew during the run, at last to "
+        f"{-ahead[-1] / 1e6:.0f} ms: the clock of the recorder runs slower than the nodes'"
     )
 
 
 def _reference(run: StoredRun, sql: DuckDBPyConnection) -> tuple[str, int, int] | None:
-    """Return the final copy (node, number) with the largest mark of its own node that it reaches from 0 on, and this
-    mark.
+    """Return (node, number of the final copy, largest mark of the node) with the largest mark.
+
+    Only copies that begin at offset 0 and reach the largest mark of their own node are considered.
     """
     known = "SELECT max(mark) FROM marks WHERE node = ? AND seq <= ?"
     logs, found = node_files(run.log), list[tuple[int, int, str, int]]()
@@ -243,7 +260,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
 
 
 def _strangers(sql: DuckDBPyConnection) -> list[str]:
-    """Return the nodes whose marks have times outside the harness' clock."""
+    """Return the nodes that reported marks at times before the test began or after it ended."""
     spans = "SELECT node, min(time_ns), max(time_ns) FROM marks GROUP BY node"
     [(ended_ns,)] = sql.execute("SELECT coalesce(max(time_ns), 0) FROM history").fetchall()
     found = [n for n, *span in sql.execute(spans).fetchall() if min(span) < 0 or max(span) > ended_ns + _SLACK_NS]
@@ -263,7 +280,7 @@ ANSWERED_FROM_COMMITS = Checker(
 
 
 _SLACK_NS = 120_000_000_000
-"""Maximum time between the last row of the history and the collection of traces."""
+"""Maximum time in ns between the last row of the history and the collection of traces."""
 
 _ENTRIES_AND_COMMITS = """
 CREATE TEMP TABLE commits AS
@@ -273,8 +290,12 @@ SELECT entry.*, known_ns FROM (
     SELECT node, key, value, any_value("offset") AS "offset" FROM logs SEMI JOIN final USING (node, copy)
     WHERE key IS NOT NULL AND value IS NOT NULL GROUP BY node, key, value HAVING count(*) = 1
 ) AS entry ASOF LEFT JOIN commits ON entry.node = commits.node AND entry."offset" < commits.mark"""
-"""entries: of the node's own final log, where one entry alone sets the value.  known_ns: when this mark, or a larger
-one, was reported first."""
+"""SQL that makes two tables.
+
+commits: high watermarks of each node; known_ns: time in ns when the node first reported this or a larger one
+entries: entries of each node's own final log whose value only one entry writes; known_ns: time in ns when the node
+first reported a high watermark above the entry
+"""
 _ANSWERS = """
 SELECT {} FROM events JOIN entries USING (node, key, value) WHERE type = 1 AND list_contains(?, f)"""
 _EARLY = "(known_ns IS NULL OR known_ns > time_ns)"
@@ -282,7 +303,10 @@ _COLUMNS = ", ".join(f'"{name}"' for name in (*_SHOWN, "offset"))
 
 
 def other_clock(run: StoredRun, strangers: Sequence[str]) -> Verdict | None:
-    """Return the verdict if times cannot be compared.  strangers: nodes with times outside of the test."""
+    """Return the verdict if times of traces and of the history cannot be compared, or None.
+
+    strangers: nodes with times outside of the test
+    """
     if strangers and one_kernel(run.header):
         reason = f"times in the trace of {', '.join(strangers)} lie outside of the test, and there is only one clock"
         return Verdict(Validity.UNKNOWN, reason=reason)
@@ -301,10 +325,10 @@ def _early_answer(answer: dict[str, Any]) -> Witness:
     what = "acknowledged a write of" if answer["f"] in WRITES else "answered a read with"
     why = (
         f"{node} {what} {answer['value']} to {answer['key']} before it reported that offset {answer['offset']}, "
-        "where that value stands, is committed."
+        "whose entry has this value, is committed."
     )
     of_answer = {name: answer[name] for name in ("offset", "key", "value")}
-    expected = "an answer leaves after the node's mark covers the entry that it rests on"
+    expected = "a node answers only after its high watermark covers the entry on which the answer depends"
     return Witness.of(kind(answer), why, (), (answer,), nodes=[node], expected=expected, **of_answer)
 
 

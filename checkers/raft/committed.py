@@ -1,32 +1,33 @@
 """Committed entries are never lost, and every leader has them: requirements on logs from the marks of all traces.
 
-Two things prove that an entry is committed: a high watermark above it that any node reported, or an acknowledgement to
-a client.  A *mark* is a committed prefix: its end offset, its prefix hash, and an epoch in which it was certainly
-committed.  That is the lowest epoch in which any node reported the mark.  The hash represents the whole prefix.  So a
-log holds the prefix iff it has that hash at that offset.
+An entry is known to be committed if any node reported a high watermark above it, or if its write was acknowledged to a
+client.  A *mark* is a committed prefix: its end offset, its prefix hash, and an epoch in which it was certainly
+committed: the lowest epoch in which any node reported the mark.  The hash represents the whole prefix.  So a log
+*holds* the mark iff it has that hash at that offset.
 
-These must hold a mark of epoch e (Ongaro & Ousterhout 2014, leader completeness and log matching):
+The following must hold a mark of epoch e (Ongaro & Ousterhout 2014, leader completeness and log matching):
 
-- A log with an entry of a later epoch, because the leader of that epoch had everything committed before.
-- A log whose last entry is of epoch e and that is as long as the mark, because it is a prefix of that leader's log.  At
-  the end of a run, this covers every log that has caught up.  It excludes a node that was cut off.  Such a node rightly
-  lacks what it never received, and its tail of an older epoch may even be longer than the mark.
-- A node that held the prefix in epoch e or later.  Its own high watermark, an append that ended exactly there in that
-  epoch, or an earlier copy shows this.  Holding it *before* epoch e proves nothing: an uncommitted entry may be
-  truncated, return with a later leader, and only then be committed.
-- A leader of a later epoch, from its first moment.  Its `role` row shows where its log ended then.  Any copy of its
-  log, taken before or after, shows what it held, as far as nothing was cut in between: up to the smallest end that its
-  own trace reports on the way (truncations, restarts, the copy's own end).
+- A log with an entry of a later epoch, because the leader of that epoch had all entries committed before.
+- A log whose last entry is of epoch e and that is as long as the mark, because the log is a prefix of that leader's
+  log.  At the end of a run, these are all logs that have caught up.  The log of a node that was cut off is not among
+  them: it rightly lacks entries that it never received, and its tail of an older epoch may even be longer than the
+  mark.
+- A node that held the mark in epoch e or later.  The node's own high watermark, an append that ended exactly at the
+  mark in that epoch, or an earlier copy shows this.  An entry that a node had only *before* epoch e may be missing: an
+  uncommitted entry may be truncated, return with a later leader, and only then be committed.
+- A leader of a later epoch, from its first moment.  The leader's `role` row shows the end of its log at that moment.
+  Any copy of the log, taken before or after the row, shows the entries that the leader had then, but only those below
+  every end that its trace reports between the row and the copy (truncations, restarts, the copy's own end).
 
-A disk that replaced another one, with a new id, held nothing yet: the node is another replica (KIP-853).  A crash may
-rightly remove unflushed entries, so a restarted node must hold only the flushed ones.  A failed fsync may do the same:
-then the node ends, and a copy may catch it between the loss and its last trace row.  Two marks at one offset with
-different hashes show that two different entries were committed.  A log that holds a mark but lacks a smaller one shows
-the same.
+A replacement disk with a new id holds no mark at first, because the node is another replica (KIP-853).  A crash may
+rightly remove unflushed entries, so a restarted node must hold only the flushed ones.  A failed fsync may also remove
+unflushed entries: then the node stops, and a copy may be taken after the loss but before the node's last trace row.
+Two marks at one offset with different hashes show that two different entries were committed.  So does a log that holds
+a mark but lacks a smaller mark.
 
 A part is one node, with the marks of all nodes.  Cost: linear in the rows of all traces and in the entries of that
-node's copies; marks lie in ascending runs, which a merge sort joins, one trace after another.  Memory: 100 bytes a
-distinct mark, 16 bytes a batch of one log.
+node's copies; a merge sort joins the marks of one trace after another.  Memory: 100 bytes per distinct mark and 16
+bytes per batch of one log.
 """
 
 from __future__ import annotations
@@ -67,10 +68,13 @@ from checkers.sealing.sealed_history import dicts, give_files, history_tables, n
 
 
 class Lost(NamedTuple):
-    """A copy of a log that lacks a mark it must hold.
+    """A mark that a copy of a log lacks although the log must hold it.
 
-    offset, hash, epoch: of the mark.  proof: the trace row of the mark, or the log row of an acknowledged write.
-    differs: the log holds a larger mark, so two different things were committed.
+    copy: the row of the copy
+    offset, hash, epoch: fields of the mark
+    proof: the trace row that reported the mark, or the log row of an acknowledged write
+    why: the reason why the log must hold the mark, as a sentence
+    differs: True if the log holds a larger mark, so that two different entries were committed at one offset
     """
 
     copy: Row
@@ -83,9 +87,12 @@ class Lost(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """An acknowledged write beyond every mark that its log holds: only the client's answer shows its commit.
+    """An acknowledged write above every mark that the log holds, so that only the client's answer shows its commit.
 
-    end, hash: of its batch."""
+    end, hash: end offset and prefix hash of its batch
+    epoch: epoch of its entry
+    entry: row of its entry
+    """
 
     end: int
     hash: int
@@ -95,11 +102,14 @@ class Acknowledged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeFinding:
-    """Record of what the logs and the trace of one node show; for `node` None, what all marks together show.
+    """Finding on the logs and the trace of one node, or on the marks of all nodes.
 
-    held: node and number of each copy, and the largest mark that it holds.
-    lacking: terms of office without a mark of an earlier epoch.  offices, compared: numbers of terms of office, and of
-    pairs of a term and a copy that shows its log."""
+    lost: marks that a copy of the node's log lacks
+    held: (node, number, offset of the largest mark that the copy holds) of each copy
+    lacking: terms in which this node led without a mark of an earlier epoch
+    offices: number of terms in which this node led
+    compared: number of pairs of a term and a copy that shows the leader's log in that term
+    """
 
     witnesses: tuple[Witness, ...] = ()
     lost: tuple[Lost, ...] = ()
@@ -127,7 +137,7 @@ def _judge(part: Part, budget: Budget) -> NodeFinding:
 
 
 def _judge_marks(part: Part, budget: Budget) -> NodeFinding:
-    """Check all marks together: marks at one offset must have one hash."""
+    """Verify that all marks at one offset have the same hash."""
     reported = reported_marks(part.paths, budget)
     marks, at = reported.marks, np.flatnonzero(reported.marks.known)
     found = disagreements(marks.offset[at], marks.hash[at])
@@ -174,7 +184,10 @@ def _judge_node(part: Part, budget: Budget) -> NodeFinding:
 
 
 def follow(trace: str, node: str, copies: Sequence[Row], marks: Marks) -> NodeReport:
-    """Follow the entries that a node must keep by its own trace, given the marks of all nodes."""
+    """Read a node's trace and report the entries that the node must keep according to it.
+
+    marks: the marks of all nodes
+    """
     rows = Condensed(trace, [copy["trace_seq"] for copy in copies], (marks.offset, marks.epoch))
     names = set(zip(marks.offset.tolist(), marks.epoch.tolist(), strict=True))
     monitor = NodeMonitor(node, copies, at_mark=lambda offset, epoch: (offset, epoch) in names)
@@ -184,7 +197,7 @@ def follow(trace: str, node: str, copies: Sequence[Row], marks: Marks) -> NodeRe
 
 
 def _lost_marks(copy: Row, reported: ReportedMarks, log: CopiedLog, state: tuple[Bools, Bools]) -> list[Lost]:
-    """Find a mark that this log lacks although its epochs, or a larger mark that it holds, require it."""
+    """Return the first mark that this log lacks although its last epoch, or a larger mark, requires the mark."""
     (held, lacks), marks = state, reported.marks
     by_epoch = np.flatnonzero(must_hold(log, marks) & lacks)
     if len(by_epoch):
@@ -207,7 +220,7 @@ def _lost(copy: Row, reported: ReportedMarks, i: int, why: str, differs: bool = 
 
 
 def _lost_own(at: AtCopy, log: CopiedLog) -> list[Lost]:
-    """Check the largest mark that the node itself had to keep when it was copied."""
+    """Verify that the copy holds the largest mark that the node itself had to keep when the copy was taken."""
     mark = at.owed
     if not at.same_disk or mark is None:
         return []
@@ -215,14 +228,14 @@ def _lost_own(at: AtCopy, log: CopiedLog) -> list[Lost]:
     one = Marks(np.array([mark.offset or 0]), np.array([mark.hash or 0]), known, np.array([0]))
     if not holds(log, one)[1][0]:
         return []
-    why = f"{at.copy['node']} itself held it before it was copied ({mark.where})."
+    why = f"{at.copy['node']} itself had this committed entry before its disk was copied ({mark.where})."
     return [Lost(at.copy, mark.offset or 0, mark.hash, mark.epoch, mark.as_row(), why)]
 
 
 def _lost_since(
     at: AtCopy, earlier: list[tuple[Row, Bools, AtCopy | None]], reported: ReportedMarks, lacks: Bools
 ) -> list[Lost]:
-    """Find a mark that this copy lacks and that an earlier copy of the node held in the mark's epoch or later."""
+    """Return a mark that this copy lacks although an earlier copy held it in the mark's epoch or later."""
     marks, copy = reported.marks, at.copy
     for before, held, then in earlier:
         if before.get("disk") != copy.get("disk") or then is None:
@@ -231,7 +244,7 @@ def _lost_since(
         if at.starts > then.starts or at.only_flushed:
             owed &= marks.offset <= then.flushed
         if owed.any():
-            why = f"Copy {before['copy']} of {copy['node']} ({before['when']}) still held it."
+            why = f"Copy {before['copy']} of {copy['node']} ({before['when']}) still contains this entry."
             return [_lost(copy, reported, int(np.flatnonzero(owed)[0]), why)]
     return []
 
@@ -243,7 +256,7 @@ WHERE "offset" >= mark QUALIFY times = 1 AND type = 1 ORDER BY node, copy, "offs
 
 
 def _acknowledged(run: StoredRun, findings: Sequence[NodeFinding]) -> list[Acknowledged]:
-    """Find entries of acknowledged writes beyond all marks that their logs hold; one of each batch and epoch."""
+    """Return entries of acknowledged writes above the largest mark of their log, one per batch and epoch."""
     held = [dict(zip(("node", "copy", "mark"), each, strict=True)) for f in findings for each in f.held]
     if not held or not run.history.exists():
         return []
@@ -273,7 +286,10 @@ def _combine(run: StoredRun, findings: Sequence[NodeFinding]) -> Verdict:
 
 
 def _lost_acknowledged(run: StoredRun, acknowledged: list[Acknowledged]) -> list[Lost]:
-    """Find logs that lack an acknowledged write although their epochs require it.  Opens logs only if needed."""
+    """Return the logs that lack an acknowledged write although their last epoch requires the write.
+
+    Reads the logs only if there are such writes.
+    """
     if not acknowledged:
         return []
     some = sorted(acknowledged, key=lambda a: a[:3])
@@ -288,13 +304,16 @@ def _lost_acknowledged(run: StoredRun, acknowledged: list[Acknowledged]) -> list
         missing = np.flatnonzero(must_hold(log, marks) & holds(log, marks)[1])
         if len(missing):
             a = some[int(missing[0])]
-            why = f"It was acknowledged to a client, and this log goes on in epoch {log.last_epoch} without it."
+            why = (
+                f"The write was acknowledged to a client, but this log has later entries of epoch {log.last_epoch} "
+                "without this write."
+            )
             lost.append(Lost(copy, a.end, a.hash, a.epoch, a.entry, why))
     return lost
 
 
 def _worst(lost: list[Lost]) -> list[Lost]:
-    """Return the latest copy per node and mark, largest loss first; the first of each node precedes any second one."""
+    """Return the latest copy per node and mark, largest loss first; the first of each node precedes all second ones."""
     in_order = sorted(lost, key=lambda x: int(x.copy["copy"]))
     latest = {(x.copy["node"], x.offset, x.hash): x for x in in_order}
     by_size = sorted(latest.values(), key=lambda x: (x.differs, x.offset, -x.copy["copy"], x.copy["node"]))
@@ -307,7 +326,7 @@ def _worst(lost: list[Lost]) -> list[Lost]:
 def lost_witness(run: StoredRun, missing: Lost) -> Witness:
     """Return the witness of a log that lacks a mark.
 
-    It shows the mark, the offset where a log that holds the mark differs from the log that lacks it, and the write of
+    The witness shows the mark, the first offset at which a log with the mark differs from this log, and the write of
     the first missing entry.
     """
     proof, (node, copy, when) = missing.proof, (missing.copy[name] for name in ("node", "copy", "when"))
@@ -369,8 +388,11 @@ SELECT coalesce(min("offset") FILTER (NOT alike), max("offset"), -1) FROM (
 def parting(
     run: StoredRun, offset: int, prefix_hash: int | None, loser: tuple[str, int]
 ) -> tuple[tuple[str, int] | None, int, list[Row]]:
-    """Return a copy that holds a mark, the first offset where the loser's log lacks or changes an entry of it, and the
-    rows there; (None, the mark's last offset, []) if no copy holds the mark.
+    """Return (a copy that holds a mark, the first offset at which the loser's log differs from that copy, the rows at
+    this offset).
+
+    loser: (node, number) of a copy that lacks the mark
+    Returns (None, the mark's last offset, []) if no copy holds the mark.
     """
     if (holder := holder_of(run, offset, prefix_hash)) is None:
         return None, offset - 1, []
@@ -383,7 +405,7 @@ def parting(
 
 
 def _events(run: StoredRun, rows: list[Row]) -> list[Row]:
-    """Return the history rows of the write behind an entry: its invoke and its completion."""
+    """Return the history rows (invoke, completion) of the write that made the first of these entries."""
     wanted = [(r["key"], r["value"]) for r in rows if r["key"] is not None and r["value"] is not None]
     if not wanted or not run.history.exists():
         return []
@@ -396,7 +418,12 @@ def _events(run: StoredRun, rows: list[Row]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """A leader that lacks a mark of an earlier epoch.  copy: the copy that shows it, None if the log was too short."""
+    """A leader that lacked a mark of an earlier epoch.
+
+    office: the row in which it became leader
+    mark: the row that reported the mark
+    copy: the copy that shows other entries in the leader's log; None if the log was too short
+    """
 
     office: TraceRow
     mark: Row
@@ -404,7 +431,7 @@ class Lacking:
 
 
 def _too_short(office: TraceRow, reported: ReportedMarks) -> list[Lacking]:
-    """Find the largest mark of an earlier epoch, if it lies beyond the end of the log with which a leader began."""
+    """Return the largest mark of an earlier epoch if this mark lies above the end of the log of a new leader."""
     earlier = np.flatnonzero(reported.marks.epoch < office.epoch)
     if not len(earlier) or reported.marks.offset[earlier[-1]] <= (office.offset or 0):
         return []
@@ -414,9 +441,11 @@ def _too_short(office: TraceRow, reported: ReportedMarks) -> list[Lacking]:
 def _other_content(
     office: TraceRow, copy: Row, contradicted: Bools, reported: ReportedMarks, end: int
 ) -> list[Lacking]:
-    """Find the smallest mark of an earlier epoch that a leader did not hold, as a copy of its log shows.
+    """Return the smallest mark of an earlier epoch that a leader did not hold according to a copy of its log.
 
-    end: of what the log certainly kept between the two."""
+    contradicted: per mark, True if the copy has other entries below the mark's offset
+    end: length of the prefix that the log certainly kept between the row `office` and the copy
+    """
     marks = reported.marks
     wrong = np.flatnonzero(contradicted & (marks.offset <= end) & (marks.epoch < office.epoch))
     return [Lacking(office, reported.row(int(wrong[0])), copy)] if len(wrong) else []
@@ -425,8 +454,9 @@ def _other_content(
 def shared_prefix(cut_seqs: Int64, cut_offsets: Int64, one: tuple[int, int], other: tuple[int, int]) -> int:
     """Return the length of the prefix that a log certainly kept between two moments of one node's trace.
 
-    cut_seqs, cut_offsets: every truncation and every start, in seq order.  one, other: (seq, log end) of each moment. A
-    log end that was copied from disk may be one change ahead of the trace.
+    cut_seqs, cut_offsets: seq and log end of every truncation and every start, in seq order
+    one, other: (seq, log end) of each moment.  The log end of a copy may include one change that the trace does not
+    report yet.
     """
     (first, first_end), (last, last_end) = sorted((one, other))
     between = cut_offsets[(cut_seqs > first) & (cut_seqs <= last)]

@@ -1,7 +1,4 @@
-"""Steps of elections: votes, and changes of role.
-
-Steps of committing: high watermarks, and the states after committed entries.
-"""
+"""The steps of elections (votes, changes of role) and of commits (high watermarks, applied states, snapshots)."""
 
 from __future__ import annotations
 
@@ -38,13 +35,16 @@ ROLE_CHANGES: dict[tuple[str, str], EpochChange] = {
     ("resigned", "unattached"): EpochChange.HIGHER,
     ("resigned", "follower"): EpochChange.HIGHER,
 }
-"""(role before, role after) -> permitted change of the epoch; every other change of role is impossible."""
+"""(role before, role after) -> permitted change of the epoch.  A change of role that is not listed is impossible."""
 
 ROLES_AFTER_START = frozenset({"unattached", "follower", "candidate", "resigned"})
 
 
 def vote(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """A node votes, once in an epoch, for itself or for a log at least as up to date as its own."""
+    """Process a vote.
+
+    A node votes at most once per epoch: for itself, or for a candidate whose log is at least as up to date as its own.
+    """
     peer, epoch = row.peer, row.epoch
     if peer not in quorum.voters:
         return Unexplained("vote for a stranger")
@@ -83,9 +83,9 @@ def _stand(quorum: Quorum, voter: ModelVoter, epoch: int) -> None:
 
 
 def quorum_state(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Check quorum-state: the epoch and vote of the node in its file.
+    """Process a report of quorum-state, the file with the epoch and the vote of a node.
 
-    It may contain a vote that the last process was killed before reporting.
+    The file may contain a vote that the previous process could not report because it was killed.
     """
     given = voter.votes.get(row.epoch)
     if given is not None and row.peer != given:
@@ -104,7 +104,7 @@ def quorum_state(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def role(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """A node changes its role, and its epoch with it."""
+    """Process a change of role, which may change the epoch, too."""
     role, epoch = str(row.role), row.epoch
     answer = _may_become(quorum, voter, role, epoch) or _has_stored(voter, row) or _ROLES[role](quorum, voter, row)
     if answer is not None:
@@ -134,7 +134,7 @@ def _may_become(quorum: Quorum, voter: ModelVoter, role: str, epoch: int) -> Ans
 
 
 def _has_stored(voter: ModelVoter, row: TraceRow) -> Answer:
-    """Check that a node stores a new epoch, and a leader that it learns of, before it acts on them."""
+    """Verify that a node stores a new epoch and a new leader in quorum-state before it acts on them."""
     learns = row.role in ("leader", "follower") and row.peer != voter.leader
     if voter.role == "" or not voter.reports_state or not (row.epoch > voter.epoch or learns):
         return None
@@ -153,7 +153,7 @@ def _become_leader(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def _win(quorum: Quorum, voter: ModelVoter, epoch: int) -> Answer:
-    """Begin a new branch, if a majority voted."""
+    """Begin a new branch if a majority voted for this node."""
     hidden = {name for name in quorum.hidden_votes[epoch] if epoch not in quorum.voters[name].votes}
     granted = (quorum.granted[epoch, voter.name] | hidden) & voter.members
     if (lacking := voter.majority - len(granted)) > 0:
@@ -182,7 +182,7 @@ def _become_candidate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answe
         if row.epoch in quorum.branches and quorum.branches[row.epoch].leader == voter.name:
             return Unexplained("impossible change of role", "it had led this epoch")
         if voter.votes.get(row.epoch, voter.name) == voter.name:
-            # the previous process voted for itself and was killed before it reported the vote
+            # the previous process voted for itself, and was killed before it reported this vote
             _stand(quorum, voter, row.epoch)
     if voter.votes.get(row.epoch) != voter.name:
         return Unexplained("candidate without its own vote")
@@ -195,7 +195,7 @@ def _become_resigned(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer
     if row.peer is not None:
         return malformed("a resigned node names no leader")
     branch = quorum.branches.get(row.epoch)
-    if branch is None:  # the previous process won and was killed before it reported that
+    if branch is None:  # the previous process won the election, and was killed before it reported its new role
         return _win(quorum, voter, row.epoch)
     return None if branch.leader == voter.name else Unexplained("impossible change of role", "only a leader resigns")
 
@@ -221,16 +221,19 @@ _ROLES: dict[str, Callable[[Quorum, ModelVoter, TraceRow], Answer]] = {
 
 
 SLICE = 500
-"""Number of committed records that the bundled KRaft applies before its loop gets its turn; a batch is never split."""
+"""Number of committed records that the bundled KRaft applies at once before it returns to its event loop.
+
+A batch is never split.
+"""
 
 REPORTED_EACH = 5_000
-"""With at most this number to replay, it reports the state after every batch."""
+"""Maximum number of records to replay for which the bundled KRaft reports the state after every batch."""
 
 
 def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """A leader calls offsets committed, or a follower repeats it."""
+    """Process a high watermark: a leader commits entries, or a follower repeats its leader's high watermark."""
     if row.offset is None:
-        return None  # not known yet
+        return None  # the high watermark is not known yet
     mark, branch = row.offset, quorum.branches.get(voter.epoch)
     if row.epoch != voter.epoch or voter.role not in ("leader", "follower") or branch is None:
         return Unexplained("mark out of turn")
@@ -251,11 +254,10 @@ def high_watermark(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def _applied_at_once(voter: ModelVoter, mark: int) -> int:
-    """Return the offset up to which a node applies entries before it does anything else; 0 if other rows may come
-    first.
+    """Return the offset up to which the next rows of a node must apply entries; 0 if other rows may come first.
 
-    A node applies a slice, serves its loop, and continues.  So the rest of a long replay comes among other rows, and
-    entries added by a later mark follow it.  A very long replay does not report each of its states.
+    A node applies SLICE records, returns to its event loop, and continues.  So other rows may interrupt a long replay,
+    and entries of a later high watermark are applied after it.  A very long replay does not report every state.
     """
     replays = voter.applied < voter.mark
     if replays or not voter.applied < mark <= voter.applied + REPORTED_EACH:
@@ -278,13 +280,13 @@ def _may_follow(quorum: Quorum, voter: ModelVoter, branch: Branch, mark: int) ->
     if not quorum.holds(voter.epoch, voter.log):
         shared = quorum.common(voter.epoch, voter.log)
         return Unexplained("mark over another log than the leader's", f"the two logs share only {shared} entries")
-    if branch.mark < mark and (voter.name, mark) not in quorum.snapshots:  # what a snapshot holds was committed
+    if branch.mark < mark and (voter.name, mark) not in quorum.snapshots:  # a snapshot contains only committed entries
         return Blocked(f"that {branch.leader} called offset {mark - 1} committed", (branch.leader,))
     return None
 
 
 def applied(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """A node applies the next committed batch, or has loaded the state of a snapshot."""
+    """Process an applied offset: a node applied the next committed batch, or loaded the state of a snapshot."""
     if row.offset is None or row.hash is None or row.epoch != voter.epoch:
         return malformed()
     end = row.offset
@@ -299,7 +301,7 @@ def applied(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
         return None  # the same state, reported again
     if end <= voter.applied or end > voter.mark:
         return Unexplained("applied out of order")
-    is_sparse = voter.mark > voter.applied + REPORTED_EACH  # so the batch may begin behind what it reported before
+    is_sparse = voter.mark > voter.applied + REPORTED_EACH  # then the batch may begin above the last reported offset
     if not is_sparse and (start := quorum.batch_starts.setdefault(end, voter.applied)) != voter.applied:
         return Unexplained("batch skipped or split", f"elsewhere the batch that ends there begins at {start}")
     answer = _reaches(quorum, end, row.hash, "applied states differ")
@@ -310,13 +312,16 @@ def applied(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def _reaches(quorum: Quorum, end: int, state: int, kind: str) -> Answer:
-    """Verify that one offset has one state.  kind: of the violation if it has two."""
+    """Verify that all nodes have the same state at one offset.
+
+    kind: kind of the violation if the states differ
+    """
     known = quorum.states.setdefault(end, state)
     return None if known == state else Unexplained(kind, f"the state there has hash {hash_words(known)} elsewhere")
 
 
 def snapshot(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """A node has a snapshot: it took one, fetched one, or found one when it started."""
+    """Process a snapshot that a node took, fetched, or found when it started."""
     if row.offset is None or row.hash is None or row.epoch != voter.epoch:
         return malformed()
     if row.peer == voter.name:
@@ -338,7 +343,10 @@ def snapshot(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def _found(quorum: Quorum, voter: ModelVoter, end: int) -> Answer:
-    """Handle a snapshot found at start, which the last process may have been killed before reporting."""
+    """Process a snapshot that a node found when it started.
+
+    The previous process may have been killed before it reported this snapshot.
+    """
     if voter.role != "":
         return malformed("it finds a snapshot only when it starts")
     if end > voter.log.end:

@@ -4,42 +4,46 @@ Every log that has caught up at the end contains each acknowledged write exactly
 write that certainly failed, a write twice, or a change of an object that no client invoked: each entry has exactly one
 cause.  (An entry without a cause is a violation only if the history contains its end mark.  Otherwise the write may be
 missing from the history, and the verdict is unknown.)  The order of the log respects real time over all keys: if one
-write completed before another was invoked, it comes first in the log.
+write completed before another write was invoked, the first write comes first in the log.
 
-This finds what the check of registers misses.  A register shows only its last value, so the next write hides a lost
-acknowledged write.  And a judgement key by key shows no order between keys.
+The check of registers misses these errors.  A register shows only its last value, so the next write hides a lost
+acknowledged write.  And a check of each key by itself sees no order between keys.
 
-Entries and writes meet by their names, (key, value), in one join over all copies of all logs.
+One join over all copies of all logs finds the write of each entry by (key, value).
 
 *Entries of the system.*  Each entry that no client's write explains has exactly one cause: the start of an epoch, or a
 `create`.  A leader opens its epoch with one LeaderChange record, and writes no other record by itself (KIP-595).
-Set-up and clients create objects, and a leader creates none that its log holds already.  So an object has at most one
-batch in a log, however often clients tried, and none if every `create` failed.  In every copy of every log:
+Set-up and clients create objects, and a leader does not create an object that its log already contains.  So an object
+has at most one batch in a log, however often clients tried, and none if every `create` failed.  In every copy of every
+log:
 
-* the first entry of an epoch is no client's write;
-* the batches without a client's write that do not open an epoch are no more than the objects that may exist.
+* the first entry of an epoch is not a client's write;
+* the number of batches that neither contain a client's write nor open an epoch is at most the number of objects that
+  may exist.
 
-A topic that is created twice, a second LeaderChange in an epoch, and a change that no function of the client makes are
-each one batch too many.
+A topic that is created twice, a second LeaderChange in an epoch, and a change that no client's function makes each add
+one batch too many.
 
-A history that lacks its end may lack the create of an object, too.  Then an unexplained entry is no violation, and the
+A history without its end may also lack the `create` of an object.  Then an unexplained entry is no violation, and the
 verdict is unknown.
 
-Where brokers register, the log also holds records about brokers and partitions that no client asked for.  They are
-judged by `checkers/cluster`, and left out here.
+If brokers register, the log also contains records about brokers and partitions that no client requested.
+`checkers/cluster` judges these records; they are ignored here.
 
-Where voters change (KIP-853), the log also holds their records, which a row of some trace names, and before the first
-of them one with the level of `kraft.version`.  `quorum-intersection` judges them; they are left out here.
+If voters change (KIP-853), the log also contains records of voters, which rows of the traces name, and one record with
+the level of `kraft.version` before the first of them.  `quorum-intersection` judges these records; they are ignored
+here.
 
-The first entry of a log that begins above offset 0 is not judged, because it is unknown whether it opens an epoch.
+The first entry of a log that begins above offset 0 is not judged, because it is unknown whether this entry opens an
+epoch.
 
 Cost: a sort of the entries of all copies.
 
-*Caught up.*  Decides which final logs hold everything that was ever committed.
+*Caught up.*  A final log that has caught up contains every entry that was committed before the final copies.
 
 A log has *caught up* if its final copy reaches the largest mark that any node had reported before that node's own final
-copy.  It must also hold exactly that prefix, or have an entry of the mark's epoch or a later one.  A node that was cut
-off until the end may have a longer tail of an older epoch; its log has not caught up.
+copy.  The log must also have the mark's hash at the mark's offset, or an entry of the mark's epoch or a later epoch.  A
+node that was cut off until the end may have a longer tail of an older epoch; its log has not caught up.
 """
 
 from __future__ import annotations
@@ -71,12 +75,16 @@ CREATE TEMP TABLE entries AS
 SELECT node, copy, "offset", logs.key, logs.value, times, row, type, completed
 FROM logs JOIN copies USING (node, copy) LEFT JOIN names ON logs.key = names.key AND logs.value = names.value
 WHERE logs.key IS NOT NULL"""
-"""Entries that touch a client's object, beside the writes of their name."""
+"""SQL that makes the table `entries`: each entry about a client's object, with the write of its key and value."""
 _PLACES = """
 CREATE TEMP TABLE places AS
 SELECT node, copy, row, count(*) AS held, min("offset") AS "offset", any_value(completed) AS completed
 FROM entries WHERE times = 1 GROUP BY node, copy, row"""
-"""How often a log holds a write, and where first."""
+"""SQL that makes the table `places`.
+
+held: number of entries of a write in a log
+offset: offset of the first of these entries
+"""
 _CLASHES: Mapping[str, str] = {
     MISSING: """
         SELECT node, copy, count(*), [min(row)], [] FROM copies, writes
@@ -103,9 +111,10 @@ _CLASHES: Mapping[str, str] = {
     ORPHAN: """
         SELECT node, copy, count(*), [], [min("offset")] FROM entries WHERE times IS NULL GROUP BY node, copy""",
 }
-"""Kind -> of each log with such clashes: node, copy, how many, and of the first: rows of the invokes, and offsets.
+"""Kind of violation, the worst first -> query for the logs with such violations.
 
-The worst kind comes first, and offsets are in log order.
+Columns: node, copy, number of violations, and of the first violation the rows of the invokes and the offsets in log
+order.
 """
 _SHARED = """
 SELECT coalesce(sum(times), 0) FROM names SEMI JOIN entries USING (key, value) WHERE times > 1"""
@@ -113,9 +122,11 @@ _RANK = {kind: rank for rank, kind in enumerate(_CLASHES)}
 
 
 class Clash(NamedTuple):
-    """Disagreements of one log with the history. times: number of disagreements of this kind.
+    """Disagreements of one kind between one log and the history.
 
-    writes, offsets: of the first: rows of the invokes, and offsets in log order.
+    times: number of disagreements
+    writes: rows of the invokes in the first disagreement
+    offsets: offsets in the first disagreement, in log order
     """
 
     kind: str
@@ -176,9 +187,10 @@ _COPIES = pa.schema([("node", pa.string()), ("copy", pa.int16()), ("caught_up", 
 
 
 def final_logs(run: StoredRun, until: Mapping[str, int]) -> tuple[Marks, dict[tuple[str, int], CopiedLog]]:
-    """Return the largest marks, and the final logs that have caught up with them, by node and copy.
+    """Return (the largest marks, (node, copy) -> each final log that has caught up with them).
 
-    until: node -> the last seq of its trace that counts."""
+    until: node -> the last seq of its trace whose marks count
+    """
     top, logs = largest_marks(list(node_files(run.trace).values()), until), node_files(run.log)
     final = [(node, int(copy["copy"])) for node, copy in run.final_copies.items() if node in logs]
     read = {(node, copy): read_log(logs[node], copy, Budget()) for node, copy in final}
@@ -186,18 +198,18 @@ def final_logs(run: StoredRun, until: Mapping[str, int]) -> tuple[Marks, dict[tu
 
 
 def _one_per_write(clashes: list[Clash]) -> list[Clash]:
-    """Return the latest copy for each kind and write; the first of each kind precedes any second one."""
+    """Return the clash in the latest copy for each kind and write; the first of each kind precedes all second ones."""
     latest = {(c.kind, *(c.writes or c.offsets)): c for c in sorted(clashes, key=lambda c: (c.copy, c.node))}
     in_order = sorted(sorted(latest.values(), key=lambda c: c.writes), key=lambda c: _RANK[c.kind])
     return one_of_each_first(in_order, lambda c: c.kind)
 
 
 _WORDS = {
-    MISSING: "{first} was acknowledged, but {log}, which has caught up, does not have it.",
+    MISSING: "{first} was acknowledged, but {log}, which has caught up, does not contain this write.",
     FAILED: "{first} failed for certain, but it stands in {log} at offset {at}.",
     TWICE: "{first} stands in {log} more than once, at offsets {at}.",
-    DISORDER: "{last} had completed before {first} was invoked, but in {log} it stands behind it (offsets {at}).",
-    ORPHAN: "{log} sets {entry} at offset {at}, and no client wrote that.",
+    DISORDER: "{last} had completed before {first} was invoked, but {log} has them in reverse order (offsets {at}).",
+    ORPHAN: "{log} sets {entry} at offset {at}, and no client wrote this value.",
 }
 
 
@@ -238,9 +250,10 @@ HISTORY_LOG = Checker(
 
 
 def caught_up(log: CopiedLog, top: Marks) -> bool:
-    """Return whether this final log reaches the largest committed mark, and not with a tail of an older epoch.
+    """Return True if this final log reaches the largest mark, and not only by a tail of an older epoch.
 
-    A log that begins above 0 has not, because its lower entries are in a snapshot and cannot be compared.
+    A log that begins above 0 never counts as caught up, because its lower entries are in a snapshot and cannot be
+    compared.
     """
     if len(top.offset) == 0 or log.end < top.offset[0] or log.start > 0:
         return False
@@ -248,7 +261,10 @@ def caught_up(log: CopiedLog, top: Marks) -> bool:
 
 
 def largest_marks(traces: Sequence[str], until: Mapping[str, int]) -> Marks:
-    """Return the marks of the largest offset that any node reported up to its final copy.  until: node -> seq."""
+    """Return the marks at the largest offset that any node reported before its final copy.
+
+    until: node -> the last seq of its trace before its final copy
+    """
     found: list[tuple[int, int, bool, int]] = []
     for path in traces:
         marks = read_trace(path, ("high-watermark",), ("offset", "hash", "epoch"))
@@ -282,13 +298,15 @@ BY_ITSELF = (
 )
 """Kinds of records in schema CLUSTER that a controller writes for brokers, or by itself."""
 WITH_A_FEATURE = "config"
-"""A kind that a batch with the level of a feature holds besides: eligible leaders need one `min.insync.replicas`."""
+"""Kind of a record that a controller adds to the batch with the level of a feature: the feature of eligible leader
+replicas needs a value of `min.insync.replicas`.
+"""
 _CREATES = f"""
 SELECT count(*) FROM (
     SELECT key FROM events WHERE f = '{CREATE}' GROUP BY key
     HAVING count(*) FILTER (type = 0) > count(*) FILTER (type = 2)
 )"""
-"""Number of objects with a create that was invoked and did not fail."""
+"""Query for the number of objects with at least one `create` that was invoked and did not fail."""
 
 
 _BY_BROKERS = f"""
@@ -296,7 +314,7 @@ CREATE TEMP TABLE unasked AS SELECT node, copy, "offset" FROM cluster
 WHERE kind IN {BY_ITSELF} OR (kind = '{WITH_A_FEATURE}' AND (node, copy, batch_offset) IN (
     SELECT (node, copy, batch_offset) FROM cluster WHERE kind = 'feature'
 ))"""
-"""Records about brokers and partitions that no client requested."""
+"""SQL that makes the table `unasked` of records about brokers and partitions that no client requested."""
 _ALL_ENTRIES = """
 CREATE TEMP TABLE entries AS
 SELECT *, bool_or(opens) OVER (PARTITION BY node, copy, batch_offset) AS opening FROM (
@@ -314,8 +332,12 @@ FROM entries GROUP BY node, copy ORDER BY node, copy"""
 
 
 class CopyOfLog(NamedTuple):
-    """One copy.  entries: how many.  opened: how many of them open an epoch.  wrong: offset of the first that opens one
-    and is a client's write, -1 if there is none.  others: offsets of batches without a client's write that open none.
+    """Content of one copy of a log.
+
+    entries: number of entries
+    opened: number of entries that open an epoch
+    wrong: offset of the first entry that opens an epoch although it is a client's write; -1 if there is none
+    others: offsets of the batches that neither contain a client's write nor open an epoch
     """
 
     node: str
@@ -327,9 +349,7 @@ class CopyOfLog(NamedTuple):
 
 
 def _of_voters(run: StoredRun) -> list[int]:
-    """Return the offsets of the records that name voters, and of the record of `kraft.version` before the first of
-    them.
-    """
+    """Return the offsets of all records of voters, and of the record of `kraft.version` before the first of them."""
     traces = node_files(run.trace).values()
     named = {o for path in traces for o in numbers(read_trace(path, ("voters",), ("offset",)), "offset").tolist()}
     offsets = sorted(named - {-1})
@@ -337,7 +357,7 @@ def _of_voters(run: StoredRun) -> list[int]:
 
 
 def _unexplained(run: StoredRun, copies: Sequence[Mapping[str, object]]) -> tuple[int, list[CopyOfLog]]:
-    """Return (number of objects with a create that did not fail, content of each copy)."""
+    """Return (number of objects with a `create` that did not fail, content of each copy)."""
     with history_tables(run.history) as sql:
         [(creates,)] = sql.execute(_CREATES).fetchall()
         if not copies:
@@ -374,7 +394,7 @@ def _combine_system(run: StoredRun, _: Sequence[Any]) -> Verdict:
         most = max(len(copy.others) - creates for copy in beyond)
         lacks = "traces are missing" if lacking else "the history lacks its end"
         unknown.append(f"no create in the history explains {most} entries of a log, and {lacks}")
-    # the same entry is in many copies: show the last one
+    # many copies contain the same entry: show the last copy
     kept = {(witness.kind, witness.facts["offset"]): witness for witness in witnesses}
     return conclude([*kept.values()], looked_at, unknown)
 
@@ -385,7 +405,10 @@ def _unopened(run: StoredRun, copy: CopyOfLog) -> Witness:
 
 
 def _without_cause(run: StoredRun, copy: CopyOfLog, creates: int) -> Witness:
-    """Show the first batch beyond the creates: any of them may be the one without a cause."""
+    """Return the witness of a copy that has more unexplained batches than objects.
+
+    Any of these batches may be the one without a cause; the witness shows the first one beyond the number of objects.
+    """
     beyond = copy.others[creates:]
     summary = (
         f"The log of {copy.node} holds {len(copy.others)} batches that no write explains and that open no epoch, but "

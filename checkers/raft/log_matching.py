@@ -1,20 +1,21 @@
-"""Log matching: where two logs have an entry of the same epoch at the same offset, they are equal up to there.
+"""Log matching: if two logs have an entry of the same epoch at the same offset, they are equal up to this entry.
 
 Ongaro & Ousterhout 2014, figure 3.  The property holds between any two logs at any two times, so every copy of every
-node is compared with every other one: the copies taken before each heal still have the uncommitted tails that are gone
-at the end.
+node is compared with every other copy.  The copies that were taken before each heal still contain uncommitted tails,
+which the final copies no longer contain.
 
-For two logs aligned by offset let d be the first offset where epoch or checksum differ.  They match iff no offset >= d
-has equal epochs (d itself included: one epoch, two contents).  An isolated node rightly has a tail of an older epoch;
-such a tail differs in every epoch after d and is no violation.
+For two logs, let d be the first offset at which their epochs or checksums differ.  The logs match iff they have
+different epochs at every offset from d on.  At d itself, equal epochs mean that two entries of one epoch differ.  An
+isolated node rightly has a tail of an older epoch: its epochs differ from d on, so it is no violation.
 
-A part is some ranges of offsets over all files, each the size of a row group.  Inside a range identical slices are
-grouped first, exactly and not by their hashes, so that thirty copies of one healthy log cost thirty comparisons and not
-435.  A range yields for two logs a first difference and a last equal epoch; minimum and maximum join the ranges.
-A single log must have no gap, and its epochs never decrease.
+A part is several ranges of offsets over all files; a range is as long as a row group.  Inside a range, logs with
+identical content are grouped first, by content and not by hash, so that thirty copies of one correct log cost thirty
+comparisons and not 435.  A range yields for each pair of logs the first difference and the last offset of equal epochs;
+the minimum and the maximum over all ranges are the result.  A single log must have no gap, and its epochs must never
+decrease.
 
-Cost: linear in the entries of all copies, which are decoded and compared once.  Memory: one range of every log,
-independent of the length of the logs (five logs of ten million entries: 0.3 s of CPU, 13 MB a range).
+Cost: linear in the entries of all copies; each entry is decoded and compared once.  Memory: one range of every log,
+independent of the length of the logs (five logs of ten million entries: 0.3 s of CPU time, 13 MB per range).
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ RANGE = 1 << 17
 RANGES_PER_PART = 8
 
 ENTRY_SIZE_BYTES = 20
-"""The memory of an entry: its offset, its epoch and its checksum."""
+"""Memory per entry in bytes: offset, epoch and checksum."""
 
 _COLUMNS = ["offset", "epoch", "checksum"]
 
 LogName = tuple[str, int]
-"""A log: node, copy."""
+"""(node, number of the copy)."""
 
 HOLE, FALL = "log has a hole", "epoch went back"
-"""Kinds of witnesses against a single log."""
+"""Kinds of violations that a single log can show."""
 
 Row = dict[str, Any]
 
@@ -61,11 +62,14 @@ Columns = tuple[Int64, Int32, Int64]
 class RangeMatches:
     """The findings on one range of offsets.
 
-    logs: those with an entry in the range.  class_of: class of each, by identical content in the range.
-    compared: (class, class) -> (first offset that differs, last offset of equal epochs), NOWHERE if there is none.
-    edges: per log (first offset, last offset, epoch of the first, epoch of the last).
-    holes, falls: (log, offset) at most one of each per log: the entry after a hole, or of a lower epoch.
-    first: offset of the range.
+    logs: the logs with an entry in the range
+    class_of: per log, the number of its class; the logs of a class have identical entries in the range
+    compared: (class, class) -> (first offset that differs, last offset of equal epochs); NOWHERE if there is none
+    edges: per log, (first offset, last offset, epoch of the first entry, epoch of the last entry)
+    holes: (log, offset of the entry after a gap), at most one per log
+    falls: (log, offset of an entry with a lower epoch than the entry before it), at most one per log
+    entries: number of entries in the range
+    first: first offset of the range
     """
 
     logs: tuple[LogName, ...]
@@ -131,7 +135,7 @@ def _judge_range(first: int, touched: list[tuple[str, pq.ParquetFile, list[LogGr
 
 
 def _logs(file: pq.ParquetFile, groups: list[LogGroup], first: int) -> Iterator[tuple[int, Columns]]:
-    """Return (copy, its entries at offsets first .. first + RANGE - 1) of each log that has any there."""
+    """Yield (number, entries at offsets first .. first + RANGE - 1) of each copy with entries in this range."""
     pieces: dict[int, list[Columns]] = {}
     for group in groups:
         alone = group.copy >= 0
@@ -154,7 +158,10 @@ def _logs(file: pq.ParquetFile, groups: list[LogGroup], first: int) -> Iterator[
 
 
 def _in_order(columns: Columns) -> tuple[int, int, Columns]:
-    """Return (row after a gap, row of a lower epoch, the entries in offset order); a row may be NOWHERE."""
+    """Return (row after a gap, row with a lower epoch than its predecessor, the entries in offset order).
+
+    A row is NOWHERE if there is none.
+    """
     offsets, epochs, checksums = columns
     hole, fall = irregular(offsets, epochs)
     if hole != NOWHERE and np.any(offsets[1:] < offsets[:-1]):
@@ -197,7 +204,7 @@ def _combine(run: StoredRun, parts: Sequence[Sequence[RangeMatches]]) -> Verdict
 
 
 def _join(names: list[LogName], findings: Sequence[RangeMatches]) -> tuple[Any, Any]:
-    """Join all ranges: per pair of logs, the first offset that differs and the last offset of equal epochs."""
+    """Return, per pair of logs, the first offset that differs and the last offset of equal epochs over all ranges."""
     number = {name: i for i, name in enumerate(names)}
     nothing = np.iinfo(np.int64).max
     different = np.full((len(names), len(names)), nothing, np.int64)
@@ -221,7 +228,7 @@ def _join(names: list[LogName], findings: Sequence[RangeMatches]) -> tuple[Any, 
 
 
 def _one_per_nodes(pairs: list[tuple[LogName, LogName, int]], run: StoredRun) -> list[tuple[LogName, LogName, int]]:
-    """Return, for each offset and two nodes that fork there, the latest pair of their copies; lowest offset first."""
+    """Return the latest pair of copies for each offset and each two nodes whose logs fork at it, lowest offset first."""
     latest: dict[tuple[str, str, int], tuple[LogName, LogName, int]] = {}
     for pair in sorted(pairs, key=lambda p: (p[0][1], p[1][1])):
         (a, _), (b, _), d = pair
@@ -230,7 +237,7 @@ def _one_per_nodes(pairs: list[tuple[LogName, LogName, int]], run: StoredRun) ->
 
 
 def _fork(files: dict[str, str], a: LogName, b: LogName, different: int) -> Witness:
-    """Make the witness for two logs: both entries where they differ, and both where their epochs are equal again."""
+    """Return the witness for two logs: the two entries that differ, and the next two entries with equal epochs."""
     meeting = _first_equal_epoch(files, a, b, different)
     rows_a = log_rows(files[a[0]], a[1], (different, meeting))
     rows_b = log_rows(files[b[0]], b[1], (different, meeting))
@@ -238,7 +245,10 @@ def _fork(files: dict[str, str], a: LogName, b: LogName, different: int) -> Witn
 
 
 def fork(a: LogName, b: LogName, different: int, meeting: int, epoch: int, rows: tuple[Row, ...] = ()) -> Witness:
-    """Make the witness of logs that differ at one offset and have equal epochs at `meeting`, which is not below it."""
+    """Return the witness of two logs that differ at offset `different` and have equal epochs at offset `meeting`.
+
+    meeting: at least `different`
+    """
     same = meeting == different
     where = (
         f"in the same entry of epoch {epoch}" if same else f"though both have an entry of epoch {epoch} at {meeting}"
@@ -255,7 +265,7 @@ def fork(a: LogName, b: LogName, different: int, meeting: int, epoch: int, rows:
         why=[
             f"At offset {different} the two logs hold different entries.",
             f"At offset {meeting} both hold an entry that the leader of epoch {epoch} placed there.",
-            "A follower takes an entry only if it has the one before it, so everything below should be equal.",
+            "A follower appends an entry only if it has the entry before it, so all entries below should be equal.",
         ],
         expected=f"equal logs up to offset {meeting}",
     )
@@ -276,13 +286,13 @@ def _first_equal_epoch(files: dict[str, str], a: LogName, b: LogName, start: int
 
 
 def _broken(files: dict[str, str], findings: Sequence[RangeMatches]) -> list[Witness]:
-    """Make witnesses for single wrong logs, inside a range or between two ranges."""
+    """Return the witnesses of logs with a gap or a decreasing epoch, inside a range or between two ranges."""
     holes = {log: offset for f in reversed(findings) for log, offset in f.holes}
     falls = {log: offset for f in reversed(findings) for log, offset in f.falls}
     before: dict[LogName, tuple[int, int]] = {}
     behind = 0
     for finding in findings:
-        before = before if finding.first == behind else {}  # entries between them may be missing
+        before = before if finding.first == behind else {}  # after a skipped range the last entries are unknown
         behind = finding.first + RANGE
         for log, (first, last, first_epoch, last_epoch) in zip(finding.logs, finding.edges, strict=True):
             if log in before and first != before[log][0] + 1:
@@ -299,7 +309,7 @@ def _broken(files: dict[str, str], findings: Sequence[RangeMatches]) -> list[Wit
 
 
 def wrong_alone(kind: str, log: LogName, offset: int, epoch: int, rows: tuple[Row, ...] = ()) -> Witness:
-    """Make the witness for a log that has a HOLE just before an offset, or whose epochs FALL at that offset."""
+    """Return the witness of a log with a gap just before an offset (HOLE) or a lower epoch at the offset (FALL)."""
     why = "the entry before it is missing" if kind == HOLE else "its epoch is below that of the entry before it"
     summary = f"In the log of {_name(log)}, offset {offset}: {why}."
     of_log: dict[str, Any] = {"nodes": [log[0]], "copies": [log[1]], "epoch": epoch, "offset": offset}

@@ -1,31 +1,31 @@
 """Linearizability in the order of the log: every answer about a key agrees with the order of its writes in the log.
 
-Clients know little about an unanswered write.  It may have happened at any time, or never.  So answers alone allow many
-orders that were wrong, and a search has to try all outcomes.  The logs decide these outcomes.  A write in the committed
-log happened at its offset; a write in no log never happened.  Then no search is needed:
+Clients know little about an unanswered write: it may have happened at any time, or never.  So answers alone are
+compatible with many orders that did not happen, and a search has to try all outcomes.  The logs show these outcomes.  A
+write in the committed log happened at its offset; a write in no log never happened.  Then no search is needed:
 
 * A read returns the value at one offset, so each write and each read of a key has a position in the order of the log.
-  The answers are linearizable in that order if and only if no operation had returned before an operation at an earlier
-  place was invoked (Herlihy & Wing 1990; Gibbons & Korach 1997, with the order of writes given).
-* A read that returned a write which never happened has no position.
+  The answers are linearizable in that order if and only if no operation returned before an operation at an earlier
+  position was invoked (Herlihy & Wing 1990; Gibbons & Korach 1997, with the order of writes given).
+* A read has no position if it returned a value whose write never happened.
 
 This is stronger than linearizability as clients see it: the order of the log is the one in which the system itself
-applied the writes.  The numbers of the verdict count the unknown writes that were found in the log, those that are not
-in it, and those that stay undecided.  If logs decide nothing the verdict is unknown, with the reason.
+applied the writes.  The verdict counts the writes of unknown outcome that the log contains, those that no log contains,
+and those that stay undecided.  If the logs show no outcomes, the verdict is unknown, with the reason.
 
-*Decisions by logs.*  A client that gets no answer does not know whether its write happened.  The logs know.  A write in
-the committed log happened, at that offset and in that epoch.  A write that stands in no log that has caught up did not
-happen (`history_against_log.py`), and no client can have read it: a read returns only what is committed, and what is
-committed before the final copies are taken stands below the largest mark.
+*Outcomes from logs.*  A client that gets no answer does not know whether its write happened.  A write in the committed
+log happened, at its offset and in its epoch.  A write that is in no log that has caught up did not happen
+(`history_against_log.py`), and no client can have read its value: a read returns only committed values, and all entries
+that were committed before the final copies were taken are below the largest mark.
 
-Logs decide nothing if one of these holds:
+The logs show no outcomes in these cases:
 
-* The final copy of a node is missing: a mark that it knew may be missing too.
-* No final log has caught up.  That includes logs that begin above offset 0, and the trailing log of a wiped node.
-* A log lacks an acknowledged write.  Then it is not the whole log (`history_against_log.py` reports the loss).
-* Values repeat on a key.  Then an entry does not identify its write.
+* The final copy of a node is missing.  This node may have known a larger mark.
+* No final log has caught up.  Logs that begin above offset 0 never count as caught up.
+* A log lacks an acknowledged write.  Then the log is incomplete (`history_against_log.py` reports the loss).
+* A value was written twice to one key.  Then an entry does not identify its write.
 
-An entry at or above the largest mark does not decide its own write, because it may still be replaced.
+An entry at or above the largest mark does not decide the outcome of its write, because it may still be replaced.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ DISORDER = "answer against the order of the log"
 
 
 class CommittedLog(NamedTuple):
-    """A final log that has caught up.  end: the largest committed mark.  reached: all logs that have caught up."""
+    """A final log that has caught up.
+
+    end: offset of the largest mark of all nodes
+    reached: (node, copy) of all logs that have caught up
+    """
 
     node: str
     copy: int
@@ -61,7 +65,7 @@ class CommittedLog(NamedTuple):
 
 
 def committed_log(run: StoredRun) -> CommittedLog | str:
-    """Return the log that decides outcomes, or the reason why there is none."""
+    """Return the log that shows the outcomes of writes, or the reason why there is none."""
     known = {copy["node"]: copy for copy in (*run.copies, *run.damaged_copies) if copy["when"] == FINAL_COPY}
     if lacking := sorted(node_files(run.trace).keys() - known.keys()):
         return f"{', '.join(lacking)}: there is no final copy"
@@ -69,7 +73,7 @@ def committed_log(run: StoredRun) -> CommittedLog | str:
     if not logs:
         return "no node's final log had caught up with the largest committed mark"
     reached = [{"node": node, "copy": copy} for node, copy in logs]
-    # its hash equals that of the high watermark
+    # prefer a log that has the mark's hash at the mark's offset
     _, (node, copy) = min((not holds(log, top)[0].any(), name) for name, log in logs.items())
     return CommittedLog(node, copy, int(top.offset[0]), reached)
 
@@ -79,7 +83,10 @@ CREATE TEMP TABLE ops AS
 SELECT key, f = 'read' AS reads, CASE WHEN f = 'read' THEN answered ELSE value END AS value, "index" AS invoked,
     CASE WHEN type = 1 THEN ended_index END AS completed
 FROM operations WHERE key IS NOT NULL AND (f = 'read' AND type = 1 OR f = 'write' AND type IS DISTINCT FROM 2)"""
-"""Reads that returned, and writes that did not fail.  completed: null if the outcome is unknown."""
+"""SQL that makes the table `ops` of reads that returned and of writes that did not fail.
+
+completed: row of the completion; null if the outcome is unknown
+"""
 _OTHERS = f"""
 SELECT count(*) FROM operations
 WHERE key IS NOT NULL AND f <> '{CREATE}' AND (f NOT IN ('read', 'write') OR payload IS NOT NULL OR answer IS NOT NULL
@@ -89,14 +96,19 @@ CREATE TEMP TABLE entries AS
 SELECT key, value, CASE WHEN "offset" < $end THEN "offset" END AS "offset"
 FROM logs SEMI JOIN reached USING (node, copy)
 WHERE key IS NOT NULL AND ("offset" >= $end OR (node = $node AND copy = $copy))"""
-"""The committed entries, and without an offset those that may still be replaced."""
+"""SQL that makes the table `entries`: committed entries with their offsets, and entries that may still be replaced,
+with offset null.
+"""
 _SETTLED = """
 CREATE TEMP TABLE names AS
 SELECT key, value, max("offset") AS "offset", count("offset") AS times
 FROM entries WHERE value IS NOT NULL GROUP BY key, value;
 CREATE TEMP TABLE settled AS
 SELECT ops.*, "offset", times, NOT reads AND completed IS NULL AS unknown FROM ops LEFT JOIN names USING (key, value)"""
-"""times: how many committed entries bear the name, null if there is no entry in any log that has caught up."""
+"""SQL that makes the table `settled`: operations with the offsets of their entries.
+
+times: number of committed entries with this key and value; null if no log that has caught up has such an entry
+"""
 _COUNTS = """
 SELECT count(DISTINCT key) AS keys, count(*) FILTER (reads) AS reads,
     count(*) FILTER (unknown) AS "writes of unknown outcome",
@@ -127,18 +139,22 @@ _CLASHES = {
             )
         ) WHERE completed < latest QUALIFY row_number() OVER (PARTITION BY key ORDER BY completed) = 1""",
 }
-"""Kind -> of each key, the answer that does not fit and returned first: key, rows of two invokes, and offsets of the
-entries that they wrote or read.
+"""Kind of violation -> query for the contradicting answer that returned first, per key: key, rows of the invokes of two
+operations, and offsets of the entries that these operations wrote or read.
 
-The position of an operation is twice the offset of a write, one more for a read of it, and -1 for a read of nil if no
-entry removes a key.  Operations at one position may be in any order.  For each position the one that was invoked last
-and the one that returned first decide, so positions are compared and not operations.
+The position of a write is twice its offset; the position of a read is one more than that of the write that it returned,
+or -1 if it returned nil and no entry removes a key.  Operations at one position may be in any order.  Only two
+operations per position matter: the one that was invoked last and the one that returned first.  So the query compares
+positions, not operations.
 """
 
 
 class OrderClash(NamedTuple):
-    """One answer that contradicts the order. operations: rows of two invokes. offsets: of the entries that they wrote
-    or read, if there are any.  NEVER_MADE: the read, then the write.  DISORDER: the one at the earlier position first.
+    """One answer that contradicts the order of the log.
+
+    operations: rows of the invokes of two operations.  NEVER_MADE: the read, then the write.  DISORDER: the operation
+    at the earlier position first.
+    offsets: offsets of the entries that these operations wrote or read
     """
 
     kind: str
@@ -148,7 +164,7 @@ class OrderClash(NamedTuple):
 
 
 def order_clashes(sql: DuckDBPyConnection) -> list[OrderClash]:
-    """Return the clashes of the tables `ops` and `entries`, at most one of each kind and key."""
+    """Return the contradictions between the tables `ops` and `entries`, at most one per kind and key."""
     sql.execute(_SETTLED)
     return [
         OrderClash(kind, key, (one, other), tuple(offset for offset in offsets if offset is not None))
@@ -190,8 +206,10 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
 class _LoggedOperation(NamedTuple):
     """One operation in words.
 
-    words: a clause, such as "Process 7 wrote 3 to k2 (index 368)".  value: that it read or wrote.
-    returned: history index of its completion, None if there is none.
+    words: a clause, such as "Process 7 wrote 3 to k2 (index 368)"
+    node: name of the node that answered
+    value: the value that it read or wrote
+    returned: history index of its completion; None if there is none
     """
 
     words: str
@@ -201,7 +219,11 @@ class _LoggedOperation(NamedTuple):
 
 
 def _operation(events: Sequence[dict[str, Any]], called: int) -> _LoggedOperation:
-    """events: as `reading.operations` returns them.  called: history index of the invoke."""
+    """Describe one operation.
+
+    events: rows from `reading.operations`
+    called: history index of the invoke
+    """
     call = next(event for event in events if event["index"] == called)
     own = [event for event in events if event["process"] == call["process"] and event["index"] > called]
     answer = own[0] if own else call
@@ -221,14 +243,14 @@ def _witness(run: StoredRun, committed: CommittedLog, clash: OrderClash) -> Witn
     if clash.kind == NEVER_MADE:
         why = [
             f"{other.words} and got no answer.",
-            f"No log that has caught up holds that write, {log} among them: it never happened.",
+            f"No log that has caught up ({log} is one of them) contains this write, so the write never happened.",
         ]
-        summary = f"{one.words}, but no log holds the write of it."
+        summary = f"{one.words}, but no log contains the write of this value."
     else:
         places = " and ".join(f"{row['value']} at offset {row['offset']}" for row in rows)
-        why = [f"{other.words}, and returned at index {other.returned}.", f"Of {clash.key}, {log} holds {places}."]
+        why = [f"{other.words}, and returned at index {other.returned}.", f"For {clash.key}, {log} holds {places}."]
         later = f"{one.words[0].lower()}{one.words[1:]}"
-        summary = f"{other.words}, and then {later}, and {log} holds them in the reverse order."
+        summary = f"{other.words}, and then {later}, but {log} holds the two values in the reverse order."
     return Witness.of(
         clash.kind,
         summary,

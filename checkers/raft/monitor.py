@@ -1,13 +1,13 @@
-"""The Raft monitor: it receives rows of traces and finds the rules (`rules.py`) that they violate.
+"""The Raft monitor receives rows of traces and finds the rules (`rules.py`) that these rows violate.
 
-    NodeMonitor    the rows of one node, in the order of `seq`; it collects what comparisons between nodes need
-    Leaders        who led each epoch, by the claims of all nodes, in any order
-    FirstHashes    the first hash that was reported at each offset, in any order
-    Monitor        all of these for rows that come while a quorum runs: each node's in order, nodes in any order
+    NodeMonitor    processes the rows of one node in the order of `seq`, and collects facts to compare between nodes
+    Leaders        collects the leaders of each epoch from the rows of all nodes, in any order
+    FirstHashes    stores the first hash that any node reported at each offset, in any order
+    Monitor        combines the three for a running quorum: the rows of each node in order, the nodes in any order
 
-A judged run uses its parts: one `NodeMonitor` per node, in parallel, and one comparison over all of them.  The online
-checks, the swarm and tests pass rows as they come.  Facts are only ever added, so the order between nodes changes no
-finding.
+The judge of a stored run uses one `NodeMonitor` per node, in parallel, and then compares their reports.  The online
+checks, the swarm and tests pass rows to a `Monitor` as the rows arrive.  Facts are only ever added, so the order
+between nodes changes no finding.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ from checkers.raft import rules
 from checkers.raft.rules import WITNESSES_PER_PART, Row, TraceRow
 
 Explains = Callable[[int, int], bool]
-"""Returns True if a fault explains that a disk was gone at one time and that another one existed at a later time
-(ns).
+"""Function of two times in ns: returns True if a fault explains that a disk was last seen at the first time and that
+another disk existed at the second time.
 """
 
 
 class Ballot(NamedTuple):
-    """A vote for another node, or a candidacy (peer is the node itself), with the log at that row."""
+    """A vote for another node, or a candidacy.
+
+    peer: the node that gets the vote; in a candidacy, the node itself
+    log: the node's log at this row
+    """
 
     row: TraceRow
     peer: str
@@ -39,10 +43,13 @@ class Ballot(NamedTuple):
 
 @dataclass(slots=True)
 class Reach:
-    """Offset up to which one node durably held its log.  Uncertainty makes it larger, never smaller.
+    """Offsets up to which one node's log was durable.  If an offset is uncertain, it is overestimated.
 
-    held: epoch -> the largest durable end while the node was in that epoch.  own: the same while its last batch was of
-    that epoch.  base: (end, epoch) at its first row; whatever a trace that begins in the middle may have held before.
+    held: epoch -> the largest durable end while the node was in that epoch
+    own: epoch -> the largest durable end while the log's last batch was of that epoch
+    base: (end, epoch) at the first row; end is infinite if the trace does not begin with a start
+    epoch: current epoch of the node
+    durable: current durable end
     """
 
     held: dict[int, int] = field(default_factory=dict)
@@ -52,7 +59,10 @@ class Reach:
     durable: int = 0
 
     def take(self, row: TraceRow, log: rules.LogAt) -> None:
-        """Process an append. log: after this row."""
+        """Process a row.
+
+        log: the node's log after this row
+        """
         self.epoch = max(self.epoch, row.epoch)
         if not self.held:
             self.base = (row.offset or 0 if row.event == "start" else float("inf"), self.epoch)
@@ -65,26 +75,35 @@ class Reach:
             self.own[self.epoch] = max(self.own.get(self.epoch, 0), self.durable)
 
     def may_have_held(self, offset: int, epoch: int, beyond_start: bool) -> bool:
-        """Return True if the node may have durably held everything below an offset in an epoch up to this one.
+        """Return True if all entries below this offset may have been durable while the node was in this or an earlier
+        epoch.
 
-        beyond_start: the last of these entries is of that epoch."""
+        beyond_start: True if the last of these entries is of this epoch
+        """
         if offset <= self.base[0] and epoch <= self.base[1]:
             return True
         return offset <= (self.own.get(epoch, 0) if beyond_start else self.longest(epoch))
 
     def longest(self, epoch: int) -> int:
-        """Return the largest durable end while the node was in an epoch up to this one."""
+        """Return the largest durable end while the node was in this or an earlier epoch."""
         return max((end for e, end in self.held.items() if e <= epoch), default=0)
 
 
 @dataclass(slots=True)
 class AtCopy:
-    """State that the rows before a copy of a node's disk had shown, where the copy is of the disk that they are about.
+    """State of a node according to the rows before a copy of its disk was taken.
 
-    disk: the row that named the disk.  vote: of the epoch that the copy holds.  highest_epoch: the row of it.
-    owed, flushed: as in `NodeState`.  starts: how many starts came before.  snapshot: the newest one.
-    applied: the largest offset.  last_ns: time of the last row.  only_flushed: what was not flushed may be gone: the
-    process was dead, or ended before its log changed again.
+    copy: the row of the copy
+    disk: the row that named the disk
+    same_disk: True if the copy is of the disk that this row named
+    vote: the row with the vote in the epoch of the copied quorum-state
+    highest_epoch: the row with the highest epoch
+    owed, flushed: as in `NodeState`
+    starts: number of starts before the copy
+    snapshot: end offset of the newest snapshot
+    last_ns: time of the last row
+    only_flushed: True if unflushed entries may be gone, because the process was dead or ended before its next change of
+    the log
     """
 
     copy: Row
@@ -102,14 +121,23 @@ class AtCopy:
 
 @dataclass(slots=True)
 class NodeReport:
-    """Summary of one node's trace: everything that comparisons between nodes need.
+    """Summary of one node's trace, with the facts that are compared between nodes.
 
-    claims: its first rows that show an epoch's leader.  votes: the first for each epoch and candidate.
-    ballots, candidacies: votes for others, and what it stood with.  offices: rows in which it became leader.
-    tops: (its largest mark in an epoch under one set of voters, that set or None).  sets: each set of voters that its
-    log named, with the first row.  cuts: truncations and starts.  disks: every id that it named.
-    counts: of rows, and of what was judged.
-    log_epoch: (offset, epoch) of the first entry of the highest epoch in the last copy of its log.
+    broken: rules that this node's rows violate
+    counts: numbers of rows and of judged facts, by name
+    claims: the first row that names a leader of an epoch, per epoch and leader
+    votes: the first row that shows a vote, per epoch and candidate
+    ballots: votes for other nodes
+    candidacies: rows in which the node was a candidate or became leader
+    offices: rows in which the node became leader
+    reach: offsets up to which the log was durable
+    tops: (row of the largest high watermark in an epoch under one set of voters, that set or None)
+    sets: the first row that names a set of voters, per offset and set
+    cuts: truncations and starts
+    largest_mark: the largest high watermark
+    copies: state of the node at each copy of its disk
+    disks: every disk id that the node named
+    log_epoch: (offset, epoch) of the first entry of the highest epoch in the last copy of the log
     """
 
     node: str
@@ -132,11 +160,13 @@ class NodeReport:
 
 
 class NodeMonitor:
-    """Follows the rows of one node.
+    """Evaluates the rules on the rows of one node.
 
-    copies: rows of COPIES of this node.  explains: for changes of the disk; None: they are not judged.
-    at_mark: tells whether an append ended at a committed prefix, by the marks of all nodes.
-    collects: False where only what `take` returns is wanted, so that the report stays empty."""
+    copies: rows of COPIES of this node
+    explains: returns True if a fault explains a replaced disk; None if replaced disks are not judged
+    at_mark: returns True if an append that ended at (offset, epoch) ended at a committed prefix
+    collects: False if the caller needs only the return values of `take`; then the report stays empty
+    """
 
     def __init__(
         self,
@@ -160,7 +190,7 @@ class NodeMonitor:
         self._starts = self._snapshot = 0
 
     def take(self, row: TraceRow) -> list[rules.RuleBreach]:
-        """Process the next row; return the rules that it violates."""
+        """Process the next row, and return the violations that it shows."""
         while self._copies and self._copies[0]["trace_seq"] < row.seq:
             self._copied(self._copies.popleft(), row)
         state, found = self.state, []
@@ -184,7 +214,7 @@ class NodeMonitor:
         return found
 
     def finish(self) -> NodeReport:
-        """Return the report, once all rows were taken."""
+        """Return the report, after the last row was processed."""
         while self._copies:
             self._copied(self._copies.popleft(), None)
         self.report.copies.sort(key=lambda at: int(at.copy.get("copy", 0)))
@@ -193,7 +223,10 @@ class NodeMonitor:
         return self.report
 
     def _copied(self, copy: Row, following: TraceRow | None) -> None:
-        """Check a copy. following: the next row of any kind."""
+        """Record the state of the node at a copy.
+
+        following: the first row after the copy; None if there is none
+        """
         state = self.state
         named = None if state.disk is None else state.disk.detail
         vote = state.votes.get(copy["quorum_epoch"])
@@ -282,15 +315,19 @@ def _at(row: TraceRow) -> int:
 
 
 class Leaders:
-    """Leaders of each epoch.  A node may die before it reports its own leadership, so followers' rows count too."""
+    """Leaders of each epoch.
+
+    A leader may die before it reports its own leadership, so rows in which followers name their leader count, too.
+    """
 
     def __init__(self) -> None:
         self._led: defaultdict[int, dict[str, set[int]]] = defaultdict(dict)
 
     def claim(self, epoch: int, leader: str, life: int | None) -> str | None:
-        """Process a claim; return the kind of the violation that it shows.
+        """Process a claim that a node led an epoch; return the kind of the violation that the claim shows, or None.
 
-        life: of the leader's process; None if another node names it as its leader."""
+        life: incarnation of the leader's process; None if the claim comes from another node
+        """
         led = self._led[epoch]
         lives = led.setdefault(leader, set())
         if life is not None:
@@ -300,13 +337,13 @@ class Leaders:
         return rules.LEADER_AGAIN if len(lives) > 1 else None
 
     def take(self, row: TraceRow) -> str | None:
-        """Process the claim of a role row, if it makes one."""
+        """Process a role row if it names a leader."""
         if row.role == "leader":
             return self.claim(row.epoch, row.node, row.incarnation)
         return None if row.peer is None else self.claim(row.epoch, row.peer, None)
 
     def of(self, epoch: int) -> tuple[str, ...]:
-        """Return the leaders of an epoch, the first one first."""
+        """Return the leaders of an epoch, in the order in which they were claimed."""
         return tuple(self._led.get(epoch, ()))
 
     @property
@@ -316,12 +353,15 @@ class Leaders:
 
     @property
     def epochs(self) -> int:
-        """Return the number of epochs in which a node itself reported to lead."""
+        """Return the number of epochs for which some node reported that it was the leader."""
         return sum(any(led.values()) for led in self._led.values())
 
 
 def elected(epoch: int, claims: Iterable[TraceRow], votes: Iterable[TraceRow]) -> Witness:
-    """Return the violation of an epoch that is suspicious.  claims, votes: the first rows of all nodes about it."""
+    """Return the violation of an epoch with two leaders, or with a leader that led again after a restart.
+
+    claims, votes: the first rows of all nodes about this epoch
+    """
     in_order = sorted(claims, key=lambda row: row.role != "leader")
     first_of: dict[str, TraceRow] = {}
     for row in in_order:
@@ -357,22 +397,23 @@ def _by_number(name: str) -> tuple[int, str]:
 
 
 def two_rows(kind: str, one: TraceRow, other: TraceRow) -> rules.RuleBreach:
-    """Return the violation of two rows at one offset, whose prefixes or states differ."""
+    """Return the violation of two rows that report different hashes (of prefixes or states) at one offset."""
     both = " and ".join(dict.fromkeys((one.node, other.node)))
     return rules.breach(kind, (one, other), {"both": both, "last": _at(other) - 1})
 
 
 class FirstHashes:
-    """The first hash reported at each offset, and its node. 16 bytes an offset."""
+    """The first hash that was reported at each offset, and the node that reported it.  16 bytes per offset."""
 
     def __init__(self) -> None:
         self._hashes, self._nodes = array("q"), array("h")
         self._names: list[str] = []
 
     def take(self, row: TraceRow) -> TraceRow | None:
-        """Process a hash at an offset; return the first row reported there, if it has another hash.
+        """Process a row; if the first row at this offset has another hash, return that first row.
 
-        Of that row only the node, the offset and the hash are kept."""
+        Only node, offset and hash of the returned row are valid.
+        """
         at, value = _at(row), row.hash
         if value is None or at <= 0:
             return None
@@ -391,7 +432,7 @@ class FirstHashes:
 
 
 class Monitor:
-    """All rows of a quorum as they come: each node's rows in order, the nodes in any order."""
+    """Evaluates the rules on the rows of a running quorum: the rows of each node in order, the nodes in any order."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -402,7 +443,7 @@ class Monitor:
         self._hashes = {"high-watermark": FirstHashes(), "applied": FirstHashes()}
 
     def take(self, row: TraceRow) -> list[tuple[str, Witness]]:
-        """Process one row; return the violations that it shows, each after the name of its checker."""
+        """Process one row; return (name of the checker, witness) of each violation that the row shows."""
         self.rows += 1
         node = self._nodes.get(row.node)
         if node is None:
@@ -425,9 +466,11 @@ class Monitor:
 
 
 def sets_apart(committed: Sequence[TraceRow]) -> list[Witness]:
-    """Return the violations between sets of voters in a row.  committed: the rows that name them, by offset and seq.
+    """Return the violations between successive sets of voters.
 
-    Two sets that differ by at most one voter have majorities that overlap (Ongaro 2014, section 4.1)."""
+    committed: the rows that name committed sets, sorted by offset and seq
+    If two sets differ by at most one voter, their majorities overlap (Ongaro 2014, section 4.1).
+    """
     first: dict[int, TraceRow] = {}
     witnesses = []
     for row in committed:

@@ -1,20 +1,22 @@
 """The quorum as its nodes have reported it so far: voters, the logs of leaders, and derived facts.
 
-Logs.  The leader of an epoch writes each offset of its epoch once.  So a log is determined by the epoch of its last
-entry and by its end: a *position*.  A *branch* is the log of one leader; it leaves its parent's branch at its start.
+*Logs.*  The leader of an epoch writes each offset of its epoch once.  So the epoch of the last entry and the end
+determine a log; together they are its *position*.  A *branch* is the log of one leader.  It equals the branch of an
+earlier leader, its parent, up to its start.
 
-Answers.  A step of the protocol explains a trace row (None), or it is `Blocked` or `Unexplained`.
+*Answers.*  A step returns None if the protocol explains the trace row, and otherwise `Blocked` or `Unexplained`.
 
-*Processes.*  The lifecycle of a process and of its log: the state that a restart finds, appends, flushes and
-truncations, and the possible sequences of rows.
+*Processes.*  This module has the steps of a process and of its log: start, append, flush, truncation, and the permitted
+order of rows.
 
-A row is written after its effect, so a kill can hide the last effect of a process: an epoch or a vote on disk, an
-append, a truncation, a fetched snapshot.  A start row shows the log and the epoch that the restart found.  The model
-accepts everything that one hidden effect can explain, and a hidden vote counts for every candidate of its epoch.
+A process writes a row after the effect that the row reports.  So a kill can hide the last effect of a process: an epoch
+or a vote on disk, an append, a truncation, a fetched snapshot.  A start row shows the log and the epoch that a restart
+found.  The model accepts everything that one hidden effect can explain, and a hidden vote counts for every candidate of
+its epoch.
 
 A process that starts on a replacement disk finds neither log nor epoch there: its node counts as another replica
-(`raft/rules.py`). Votes and log of the previous replica remain facts, because the row of a leader that is replayed
-later may need them.
+(`raft/rules.py`).  The votes and the log of the previous replica remain in the model, because a leader's row that is
+replayed later may depend on them.
 """
 
 from __future__ import annotations
@@ -28,9 +30,12 @@ from checkers.raft.rules import TraceRow, hash_words
 
 
 class Blocked(NamedTuple):
-    """missing: the fact that no row has shown.  At least `needed` of the nodes in `suppliers` have to show it.
+    """A row that depends on a fact that no row has shown yet.
 
-    shown: the part of it that rows show, as a clause, or "".
+    missing: the fact, as a clause
+    suppliers: the nodes whose rows can show the fact
+    needed: minimum number of suppliers whose rows must show the fact
+    shown: the part of the fact that rows have shown, as a clause, or ""
     """
 
     missing: str
@@ -40,7 +45,11 @@ class Blocked(NamedTuple):
 
 
 class Unexplained(NamedTuple):
-    """kind: of the violation.  why: the contradiction, as a clause; "" where the state of the node shows it."""
+    """A row that no step of the protocol can write.
+
+    kind: kind of the violation
+    why: the contradiction, as a clause; "" if the state of the node already shows the contradiction
+    """
 
     kind: str
     why: str = ""
@@ -54,12 +63,12 @@ class NotModelled(Exception):
 
 
 def malformed(why: str = "") -> Unexplained:
-    """The row contradicts earlier rows, under any protocol."""
+    """Return the answer for a row that contradicts earlier rows under any protocol."""
     return Unexplained("row contradicts the rows before it", why)
 
 
 class Position(NamedTuple):
-    """A log as the epoch of its last entry and its end.  The order is that of votes: epoch first, then length."""
+    """The epoch of a log's last entry, and the log's end.  Positions are ordered as for votes: by epoch, then by end."""
 
     epoch: int
     end: int
@@ -70,9 +79,12 @@ EMPTY = Position(0, 0)
 
 @dataclass(slots=True)
 class Branch:
-    """The log of the leader of one epoch: that of its parent up to `start`, then entries of this epoch up to `end`.
+    """The log of the leader of one epoch: its parent's entries up to `start`, then entries of this epoch up to `end`.
 
-    mark: the largest high watermark that this leader reported.  reached: node -> how far it durably held this log.
+    leader: name of the leader
+    parent: epoch of the parent branch
+    mark: the largest high watermark that this leader reported
+    reached: node -> the offset below which its disk had the entries of this log
     """
 
     leader: str
@@ -85,19 +97,26 @@ class Branch:
 
 @dataclass(slots=True)
 class ModelVoter:
-    """State that one node has reported so far.  role "": its process has started and has not yet reported a role.
+    """State that one node has reported so far.
 
-    members: the voters that its log names last; all nodes where it names none.  named_at: the offset that names them,
-    None where its log names none.  must_name: that entry was removed, and its next row says who is named now.
-    disk: the id of its disk; "" if it reports none.
-    names_voters: its log names none yet, although they can change; as a leader it names those of the configuration.
-    unflushed: the ends that its log has had beyond `flushed`, rising: a flush reaches one of them.
-    votes: epoch -> for whom.  must_run: it voted for itself, and its next row is the role of a candidate.
-    must_apply: the offset that the following rows reach by applying entries, 0 if none is due.
-    must_load: the end of the snapshot whose state the next row reports as applied, 0 if none is due.
-    reports_state: it reports what its quorum-state holds at each start, and before each change that is stored there.
-    Nodes of older versions did not report it.  must_report_state: its process has started, and its next row reports
-    what quorum-state holds.  stored_epoch: the epoch that it has just stored, in which its next row is a role; or None.
+    members: the voters in the latest such record of the node's log; all nodes if the log has no record of voters
+    disk: id of the node's disk; "" if the node does not report its disk
+    role: "" if the process has started and has not reported a role yet
+    flushed: end of the durable part of the log
+    unflushed: ends that the log has had beyond `flushed`, ascending; the next flush must reach one of them
+    names_voters: True if the voters can change but the log has no record of them yet.  If this node becomes leader, it
+    writes a record with the voters of the configuration.
+    named_at: offset of the record that names `members`; None if the log has no such record
+    must_name: True if that record was removed, so that the next row must report the voters that now count
+    mark: the high watermark; -1 if it is unknown
+    must_run: True if the node voted for itself, so that the next row must report the role of a candidate
+    must_apply: offset up to which the next rows must apply entries; 0 if they need not
+    must_load: end of the snapshot whose state the next row must report as applied; 0 if there is none
+    reports_state: True if the node reports its quorum-state at each start and before each change of it.  Nodes of older
+    versions did not.
+    must_report_state: True if the process has started, so that the next row must report quorum-state
+    stored_epoch: the epoch that the node has just stored, in which the next row must report a role; or None
+    votes: epoch -> the node that it voted for
     """
 
     name: str
@@ -127,26 +146,34 @@ class ModelVoter:
 
     @property
     def majority(self) -> int:
-        """Return the minimum number of the voters that it counts of which any two sets overlap."""
+        """Return the size of the smallest majority of `members`."""
         return len(self.members) // 2 + 1
 
     @property
     def in_words(self) -> str:
-        """Return its state as a clause."""
+        """Return the state of the node as a clause."""
         role = f"{self.role or 'starting'} in epoch {self.epoch}, and its leader {self.leader or 'not known'}"
         log = f"its log ended at {self.log.end} and was durable up to {self.flushed}"
         return f"it was {role}; {log}; its high watermark was {self.mark}, and it had applied {self.applied}"
 
 
 class Quorum:
-    """The whole quorum.  names: every voter.
+    """The state of all voters.
 
-    epochs: those that a node entered.  granted: (epoch, candidate) -> the nodes that voted for it.
-    hidden_votes: epoch -> the nodes whose vote a kill may have hidden.  candidacies: (epoch, candidate) -> its log.
-    prefixes: position -> its prefix hash; positions: the reverse.  states: offset -> hash of the applied state.
-    named: (epoch, offset) of an entry -> the voters that it names.
-    batch_starts: end of a batch -> its start.  snapshots: (node, end) of each that a node has had.  marks: how many
-    high watermarks were taken.
+    names: names of all voters
+    voters: name -> state of the node
+    branches: epoch -> log of its leader
+    marks: number of high watermarks that the model has processed
+    named: (epoch, offset) of a record -> the voters that the record names
+    epochs: epochs that some node entered
+    granted: (epoch, candidate) -> the nodes that voted for the candidate
+    hidden_votes: epoch -> the nodes whose vote a kill may have hidden
+    candidacies: (epoch, candidate) -> position of the candidate's log
+    prefixes: position -> prefix hash
+    positions: prefix hash -> position
+    states: offset -> hash of the applied state
+    batch_starts: end of a batch -> start of the batch
+    snapshots: (node, end) of each snapshot that a node has had
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -165,7 +192,7 @@ class Quorum:
         self.snapshots: set[tuple[str, int]] = set()
 
     def holds(self, epoch: int, log: Position) -> bool:
-        """Return whether the log of that epoch's leader begins with this log."""
+        """Return True if this log is a prefix of the log of that epoch's leader."""
         limit = self.branches[epoch].end
         while epoch > log.epoch:
             limit, epoch = self.branches[epoch].start, self.branches[epoch].parent
@@ -178,7 +205,7 @@ class Quorum:
         return Position(epoch, end)
 
     def common(self, epoch: int, log: Position) -> int:
-        """Return the number of entries that a log shares with the log of that epoch's leader."""
+        """Return the length of the common prefix of a log and the log of that epoch's leader."""
         one, other = Position(epoch, self.branches[epoch].end), log
         while one.epoch != other.epoch:
             if one.epoch > other.epoch:
@@ -188,7 +215,10 @@ class Quorum:
         return min(one.end, other.end)
 
     def note_reach(self, voter: ModelVoter) -> None:
-        """Note the part that the leader may count: a follower's durable log, as far as it equals the leader's."""
+        """Record the end of the durable part of this voter's log if the log is a prefix of its leader's log.
+
+        The leader may count this voter for entries below that end.
+        """
         if voter.role in ("follower", "leader"):
             branch = self.branches[voter.epoch]
             durable = self.position(voter.log.epoch, min(voter.flushed, voter.log.end))
@@ -196,11 +226,11 @@ class Quorum:
                 branch.reached[voter.name] = durable.end
 
     def others(self, voter: ModelVoter) -> tuple[str, ...]:
-        """Return every voter but this one."""
+        """Return the names of all other voters."""
         return tuple(name for name in self.voters if name != voter.name)
 
     def prefix(self, log: Position, value: int | None) -> Answer:
-        """Verify that one position has one prefix hash, and one prefix hash one position."""
+        """Verify that a position has only one prefix hash, and that a prefix hash has only one position."""
         if value is None:
             return None
         known = self.prefixes.setdefault(log, value)
@@ -214,7 +244,7 @@ class Quorum:
 
 
 def disk(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Process the disk that a process names, right before its start row; a kill may have come between the two."""
+    """Process a disk row.  A process writes it right before its start row, and may be killed between the two."""
     if row.incarnation <= voter.incarnation or not row.detail:
         return malformed(f"incarnation {row.incarnation} follows incarnation {voter.incarnation}")
     if voter.disk not in ("", row.detail):
@@ -225,7 +255,7 @@ def disk(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Process the start of a process, which finds the durable state of the last one.  Raises NotModelled."""
+    """Process the start of a process, which finds the durable state of the previous process.  Raises NotModelled."""
     if row.incarnation != voter.incarnation + 1 or row.offset is None:
         return malformed(f"incarnation {row.incarnation} follows incarnation {voter.incarnation}")
     if voter.incarnation < 0 and row.offset > 0:
@@ -251,7 +281,7 @@ def start(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def _recovered(quorum: Quorum, voter: ModelVoter, end: int, prefix_hash: int | None) -> Position | Answer:
-    """Return the log that a restart found, or the reason why it is impossible."""
+    """Return the position of the log that a restart found, or the reason why a restart cannot find this log."""
     following = voter.role == "follower" and voter.epoch in quorum.branches
     if following and (voter.leader, end) in quorum.snapshots:  # it may have fetched that snapshot without reporting it
         behind = quorum.position(voter.epoch, end)
@@ -282,7 +312,7 @@ def end_of_process(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
-    """Reject a row, of any kind, if a row that must come before it is missing."""
+    """Reject a row if another row must come first."""
     event = row.event
     if voter.ended or row.incarnation != voter.incarnation:
         return malformed(f"its process had {'ended' if voter.ended else f'incarnation {voter.incarnation}'}")
@@ -307,7 +337,7 @@ def in_order(voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def append(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """A leader writes an entry, or a follower takes entries of its leader."""
+    """Process an append: a leader writes entries, or a follower appends entries of its leader."""
     end = row.offset
     if end is None or end <= voter.log.end:
         return malformed()
@@ -337,9 +367,11 @@ def _take(quorum: Quorum, follower: ModelVoter, row: TraceRow, end: int) -> Answ
 
 
 def _write(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer:
-    """A leader appends at the end of its own branch; its first entry is one LeaderChange.
+    """Process an append of a leader, at the end of its own branch.
 
-    The first leader of a cluster whose voters can change appends two more with it: `kraft.version`, and the voters."""
+    Its first batch is one LeaderChange record.  If the voters can change, the first leader of a cluster adds two more
+    records to this batch: `kraft.version` and the voters.
+    """
     branch = quorum.branches[voter.epoch]
     opening = (1, 3) if voter.names_voters else (1,)
     if row.epoch != voter.epoch or (branch.end == branch.start and end - branch.start not in opening):
@@ -350,7 +382,10 @@ def _write(quorum: Quorum, voter: ModelVoter, row: TraceRow, end: int) -> Answer
 
 
 def flush(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Process a flush: the log of a node is durable up to an offset.  Entries appended during the flush are not."""
+    """Process a flush, after which the log is durable up to an offset.
+
+    Entries that were appended during the flush are not durable yet.
+    """
     if row.epoch != voter.epoch or row.offset is None or row.offset not in (voter.flushed, *voter.unflushed):
         return malformed()
     voter.flushed = row.offset
@@ -360,7 +395,7 @@ def flush(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Process a truncation: a follower removes the part that differs from the log of its leader."""
+    """Process a truncation: a follower removes entries that its leader's log does not have."""
     if row.offset is None or row.epoch != voter.epoch or not 0 <= row.offset < voter.log.end:
         return malformed()
     if voter.role != "follower":
@@ -381,7 +416,7 @@ def truncate(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Process a change of voters in the log of a node.  They count at once."""
+    """Process a change of voters in the log of a node.  The new voters count at once, before they are committed."""
     members = frozenset((row.detail or "").split())
     voter.names_voters = row.offset is None
     voter.must_name = False
@@ -399,5 +434,5 @@ def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def no_step(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Ignore reports about brokers, or about damaged bytes that the node rejected."""
+    """Accept a row that does not change the model: reports about brokers, or about corrupt bytes that a node rejected."""
     return None

@@ -1,14 +1,14 @@
-"""Reads traces and logs for the checkers of Raft, and finds what clients wrote.
+"""Reads traces and logs for the checkers of Raft, and finds the writes of clients.
 
-`condensed` passes a trace to the monitor without the irrelevant rows.  Appends, flushes, high watermarks and applied
-offsets come in long runs in which every value rises.  Of such a run only the first and the last row of each event can
-change what the monitor finds: it keeps extremes, and a rising run has its extremes at its ends.  A row that does not
-rise, or to which a rule about single rows could apply, ends a run and is passed itself.  Each applied offset that is
-passed has its mark before it, each mark its flush, and each flush its append, so that it meets the same state as on the
-node.
+`Condensed` passes a trace to the monitor without the irrelevant rows.  Appends, flushes, high watermarks and applied
+offsets come in long runs in which every value rises.  The monitor keeps only extreme values, and a rising run has its
+extremes at its ends.  So only the first and the last row of each event in a run can change the monitor's findings.  A
+row whose value does not rise, or to which a rule about single rows could apply, ends the run and is passed, too.  Each
+passed applied offset comes after its mark, each mark after its flush, and each flush after its append.  So the monitor
+is in the same state as the node when it receives the row.
 
-A workload writes every value at most once per key, so that a stale answer differs from a repeated one.  So (key, value)
-names a write, in the history and in a log alike.
+A workload writes every value at most once per key, so that a stale answer differs from a repeated one.  Therefore
+(key, value) identifies a write in the history and in a log.
 
 Cost: linear in the rows of a trace, one row group in memory at a time.
 """
@@ -62,10 +62,11 @@ def read_rows(path: str) -> Iterator[TraceRow]:
 
 
 class Condensed:
-    """The relevant rows of one trace. cuts: seqs after which the state of the monitor is needed.
+    """The relevant rows of one trace.
 
-    marks: (offset, epoch) of the committed prefixes, sorted; appends that end there are told apart.
-    counts: of the rows of the whole trace, once it was read.  unread: why it cannot be read, or "".
+    cuts: seqs after which the caller reads the state of the monitor
+    marks: (offset, epoch) of the committed prefixes, sorted; appends that end at a committed prefix are kept, too
+    counts: numbers of rows of the whole trace, by name; complete after the last row was read
     """
 
     def __init__(self, path: str, cuts: Sequence[int] = (), marks: tuple[Int64, Int64] | None = None) -> None:
@@ -115,7 +116,7 @@ class Condensed:
         return np.flatnonzero(kept)
 
     def at_mark(self, offset: Int64, epoch: Int64) -> Bools:
-        """Return which of these appends ended at a committed prefix, in the epoch of its commit."""
+        """Return, per append, whether it ended at a committed prefix in the epoch in which that prefix was committed."""
         assert self._marks is not None
         radix = int(max(epoch.max(initial=0), self._marks[1].max(initial=0))) + 1
         return np.isin(offset * radix + epoch, self._marks[0] * radix + self._marks[1])
@@ -137,7 +138,10 @@ class Condensed:
 
 
 def _carried(shows: Bools, values: Int64, before: int) -> Int64:
-    """Return, for each row, the value of the last row that has one. before: of the rows of an earlier group."""
+    """Return, for each row, the value of the latest row that has a value, this row included.
+
+    before: the latest value in earlier row groups
+    """
     at = np.maximum.accumulate(np.where(shows, np.arange(len(shows)), -1))
     return np.where(at >= 0, values[np.maximum(at, 0)], before)
 
@@ -151,9 +155,11 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class DisksByRow:
-    """The disk of a node at each row of its trace.  A node reports the id before its `start` row.
+    """The disk of a node at each row of its trace.  A node reports the id of its disk before its `start` row.
 
-    number: of the disk at each row, from 0 on.  ids: the id of each disk; "" if no row names it."""
+    number: number of the disk at each row, from 0 on
+    ids: the id of each disk; "" if no row names the disk
+    """
 
     number: Int64
     ids: tuple[str, ...]
@@ -161,7 +167,8 @@ class DisksByRow:
     def of_copy(self, copy: Row) -> int:
         """Return the number of the disk of which this copy (a row of COPIES) was made.
 
-        UNKNOWN: a disk that no row names, so that no row applies to it.  If no row names any disk, there is only one.
+        Returns UNKNOWN if no row names that disk: then no row of the trace applies to it.  If no row names any disk,
+        the node has only one.
         """
         if self.ids == ("",):
             return 0
@@ -169,7 +176,10 @@ class DisksByRow:
 
 
 def disks_by_row(rows: pa.Table) -> DisksByRow:
-    """Follow the disks of one node.  rows: in seq order, those of DISK among them."""
+    """Return the disk at each row of one node's trace.
+
+    rows: in seq order; they include all rows with event DISK
+    """
     reports = np.flatnonzero(coded(rows, "event", {DISK: 1}) == 1)
     named = [str(name) for name in rows["detail"].take(pa.array(reports)).to_pylist()]
     replaced = np.zeros(len(rows), np.int64)
@@ -178,21 +188,24 @@ def disks_by_row(rows: pa.Table) -> DisksByRow:
     return DisksByRow(np.cumsum(replaced), tuple(ids) or ("",))
 
 
-# High watermarks, and which of their entries copied logs hold
+# High watermarks, and the copied logs that contain their entries
 
 
 MARK_SIZE_BYTES = 100
-"""The memory of one mark while it is joined with others."""
+"""Memory per mark in bytes while the marks of several traces are joined."""
 
 BATCH_SIZE_BYTES = 16
+"""Memory per batch of a `CopiedLog` in bytes."""
 
 
 class CopiedLog(NamedTuple):
-    """One log as its batches.
+    """The batches of one copied log.
 
-    ends: int64[n], ascending, exclusive.  hashes: prefix hashes at those ends.  end: the log end offset.
-    last_epoch: the epoch of the last entry, ABSENT if the log is empty.  start: the first offset; a snapshot covers
-    everything below.
+    ends: int64[n]; the end offset of each batch, exclusive, ascending
+    hashes: the prefix hash at the end of each batch
+    end: the log end offset
+    last_epoch: the epoch of the last entry; NOWHERE if the log is empty
+    start: the first offset; a snapshot covers all entries below it
     """
 
     ends: Int64
@@ -203,9 +216,9 @@ class CopiedLog(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """Committed prefixes: everything below `offset`, with this prefix hash, was committed in `epoch` or earlier.
+    """Committed prefixes: all entries below `offset`, with this prefix hash, were committed in `epoch` or earlier.
 
-    known: False if the hash is unknown, because the mark lies inside a batch.
+    known: False if the hash is unknown because the mark lies inside a batch
     """
 
     offset: Int64
@@ -215,10 +228,9 @@ class Marks(NamedTuple):
 
 
 def holds(log: CopiedLog, marks: Marks) -> tuple[Bools, Bools]:
-    """Return, per mark, (whether the log holds exactly this prefix, whether it certainly does not hold it).
+    """Return, per mark, (True if the log begins with exactly this prefix, True if it certainly does not).
 
-    Return, per mark, whether every correct log with this end and this last epoch holds it.  No hash is known for a log
-    that begins above 0, because a prefix hash starts at offset 0.
+    A log that begins above 0 has no prefix hashes, because a prefix hash starts at offset 0.
     """
     reaches = marks.offset <= log.end
     if log.start > 0:
@@ -234,11 +246,11 @@ def holds(log: CopiedLog, marks: Marks) -> tuple[Bools, Bools]:
 
 
 def must_hold(log: CopiedLog, marks: Marks) -> Bools:
-    """Return, per mark, whether every correct log with this end and this last epoch holds it.
+    """Return, per mark, whether every correct log with this end and this last epoch contains the marked prefix.
 
-    A leader of a later epoch holds everything committed before (leader completeness).  A log with an entry of that
-    epoch holds the leader's entries up to there (log matching).  Within the epoch of the mark itself, a log is a prefix
-    of the leader's log.  So it must hold the mark if it is long enough.
+    A leader of a later epoch has all entries committed before (leader completeness).  A log with an entry of that later
+    epoch equals the leader's log up to this entry (log matching).  A log whose last entry is of the mark's own epoch is
+    a prefix of that epoch's leader's log.  So it must contain the marked prefix if it is long enough.
     """
     later = marks.epoch < log.last_epoch
     as_long = (marks.epoch == log.last_epoch) & (marks.offset <= log.end)
@@ -254,7 +266,11 @@ Columns = tuple[npt.NDArray[Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class ReportedMarks:
-    """Distinct marks in ascending order of offset.  source, seq: the row that reported each; source counts `paths`."""
+    """Distinct marks in ascending order of offset.
+
+    source: index in `paths` of the trace that reported each mark
+    seq: seq of the row that reported each mark
+    """
 
     marks: Marks
     paths: tuple[str, ...]
@@ -270,9 +286,9 @@ class ReportedMarks:
 
 
 def reported_marks(paths: Sequence[str], budget: Budget) -> ReportedMarks:
-    """Return every distinct (offset, hash) in any of these traces, with the lowest epoch in which it was reported.
+    """Return every distinct mark (offset, hash) of these traces, with the lowest epoch in which a node reported it.
 
-    Parts of one run need the same marks one after another, so the last result is cached.  Raises BeyondBudget.
+    The last result is cached, because the parts of one run need the same marks.  Raises BeyondBudget.
     """
     stamps = tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, paths))
     return _reported_marks(tuple(paths), stamps, budget)
@@ -280,7 +296,10 @@ def reported_marks(paths: Sequence[str], budget: Budget) -> ReportedMarks:
 
 @lru_cache(maxsize=1)
 def _reported_marks(paths: tuple[str, ...], stamps: tuple[tuple[int, int, int], ...], budget: Budget) -> ReportedMarks:
-    """Read the marks.  stamps: they distinguish files of the same name."""
+    """Read the marks.
+
+    stamps: (inode, modification time, size) of each file; part of the cache's key
+    """
     joined = _of_trace(0, paths[0]) if paths else _NOTHING
     for number, path in enumerate(paths[1:], 1):
         more = _of_trace(number, path)
@@ -322,9 +341,10 @@ def _steps(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def read_log(path: str, copy: int, budget: Budget, snapshot: int = 0) -> CopiedLog:
-    """Read one copy of a node's log as batches, row group by row group.  snapshot: where its newest snapshot ends.
+    """Read one copy of a node's log as batches, row group by row group.
 
-    Raises BeyondBudget, and ValueError if its offsets do not ascend.
+    snapshot: end offset of the node's newest snapshot
+    Raises BeyondBudget, and ValueError if the offsets do not ascend.
     """
     file = pq.ParquetFile(path)
     groups = log_groups(file.metadata, copy)
@@ -359,7 +379,7 @@ def read_log(path: str, copy: int, budget: Budget, snapshot: int = 0) -> CopiedL
 
 
 WRITES = ("write", "add", "append")
-"""The functions that put one value into a log: into a register, a set or a log of a client."""
+"""Operations (`f`) of clients that write one value: to a register, a set or a list."""
 
 NAMED_WRITES = f"""
 CREATE TEMP TABLE writes AS
@@ -368,15 +388,19 @@ FROM operations WHERE f IN {WRITES} AND key IS NOT NULL AND value IS NOT NULL;
 CREATE TEMP TABLE names AS
 SELECT key, value, count(*) AS times, any_value(row) AS row, any_value(type) AS type, any_value(completed) AS completed
 FROM writes GROUP BY key, value"""
-"""Tables of a history (`sealed_history.py`).  writes: completed is the row of an answer that decides the outcome.
+"""SQL that makes two tables from a history (`sealed_history.py`).
 
-names: of all writes; times: how many bear the name; row, type and completed: of one of them."""
+writes: one row per write; `completed` is the row of its completion if the outcome is known
+names: one row per (key, value); `times` is the number of writes with this key and value; `row`, `type` and `completed`
+are those of one of these writes
+"""
 
 
 def operations(history: Path, invoked: Sequence[int]) -> list[Row]:
-    """Return the invoke and completion of some operations, in index order, in the form of a witness.
+    """Return the invokes and completions of some operations, in index order, in the form of a witness.
 
-    invoked: rows of invokes."""
+    invoked: rows of the invokes
+    """
     ended = 'SELECT ended_index FROM operations WHERE list_contains(?, "index") AND ended_index IS NOT NULL'
     with history_tables(history) as sql:
         rows = {*invoked, *(row for (row,) in sql.execute(ended, [list(invoked)]).fetchall())}
@@ -395,7 +419,8 @@ def invoke_of(history: Path, key: str, value: int) -> int | None:
 
 
 def nothing_of(looked_at: Mapping[str, int | float | str], *names: str) -> list[str]:
-    """Return one clause for each of these counts that is 0.  Such a run is never valid, because nothing was
-    examined.
+    """Return one clause for each named count that is 0.
+
+    A run with such a clause is never judged valid, because nothing of that name was examined.
     """
     return [f"there were no {name} to look at" for name in names if not looked_at.get(name)]

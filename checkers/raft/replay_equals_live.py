@@ -1,13 +1,14 @@
-"""Replay equals live: a new replay of a node's own log gives every state that the node reported.
+"""Replay equals live: a fresh replay of a node's own log yields every state that the node reported.
 
-A node keeps the state of its committed log in memory and reports its hash as it applies batches.  State machine safety
-compares nodes with each other, so it cannot find errors that all nodes share, or errors of a single node.  Here the
-subject has replayed one copy of each node's log, the last that begins at 0, into a state machine that knows nothing
-else (schema REPLAYED).  At each offset that both show, the hashes must be equal, in every incarnation of the process.
+A node has the state after its committed entries in memory, and reports the hash of this state when it applies batches.
+State machine safety compares nodes with each other.  So it finds neither an error that all nodes share nor an error in
+a cluster of one node.  For this checker, one copy of each node's log, the last that begins at 0, was replayed into an
+empty state machine (schema REPLAYED).  The hashes of the node and of the replay must be equal at each offset that both
+report, in every incarnation of the process.
 
-A log that begins after a snapshot is not replayed, and of a very long one only the beginning is.
+A log that begins after a snapshot is not replayed.  Of a very long log only the beginning is replayed.
 
-A part is one node.  Cost: linear in its rows of applied states; memory: 24 bytes a row.
+A part is one node.  Cost: linear in its rows of applied states; memory: 32 bytes per row.
 """
 
 from __future__ import annotations
@@ -34,8 +35,12 @@ ROW_SIZE_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class ReplayedFinding:
-    """applied: states that the node reported. compared: those of them that the replay shows. replayed: states of the
-    replay that were committed when the log was copied, by the node's knowledge.
+    """Finding on one node.
+
+    applied: number of states that the node reported
+    compared: number of these states that the replay shows, too
+    replayed: number of states of the replay that the node had applied when its log was copied
+    unknown: reason if nothing was compared, or ""
     """
 
     witnesses: tuple[Witness, ...] = ()
@@ -59,7 +64,7 @@ def _split(run: StoredRun) -> list[Part]:
 def _judge(part: Part, budget: Budget) -> ReplayedFinding:
     path = part.paths[0]
     copies: list[Row] = part.params["copies"]
-    # the trace or the log is missing; if only the disk shows nothing, other checkers report that
+    # the log was not replayed; if the node has no readable copy, other checkers report that
     if len(part.paths) == 1:
         return ReplayedFinding(unknown=f"the log of {part.params['node']} was not replayed" if copies else "")
     reports = read_trace(path, ("applied", "disk"), ("offset", "hash", "detail"))

@@ -1,16 +1,16 @@
-"""The rows of traces, and the rules of Raft that they can violate: a table with the name and words of each violation.
+"""The rows of traces, and the rules of Raft that these rows can violate, with the texts of each violation.
 
 The rows of one node, in the order of `seq`, decide most rules.  Such a rule has a predicate over a `NodeState` (the
 facts of earlier rows) and the next row.  The other rules compare rows of several nodes; `monitor.py` evaluates them.
-No rule compares clocks, except the two that the monitor evaluates in the order of one shared clock.
+No rule compares clocks, except two: a `TimedMonitor` evaluates them in the order of one shared clock.
 
 The rules come from Ongaro & Ousterhout 2014 (sections 5.2 to 5.4, figures 2, 3 and 8), KIP-595 (fetch, epochs), KIP-630
 (snapshots) and KIP-853 (voters and disks that change).
 
-A node whose disk was replaced is another replica (KIP-853), to which votes, log and reports of the previous replica do
-not apply.  A disk with the previous id excuses nothing.
+A node whose disk was replaced is another replica (KIP-853): the votes, the log and the reports of the previous replica
+do not apply to it.  This is so only if the new disk has a new id.
 
-This module imports no library of tables: the swarm and the explorer use it too.
+This module does not import pyarrow, because the swarm and the explorer use it, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from checkers.base.verdict import Witness
 
-# Kinds of violations that several rooms name.
+# Kinds of violations that several packages use.
 TWO_LEADERS = "two leaders in one epoch"
 LEADER_AGAIN = "leader again after a restart"
 VOTED_TWICE = "voted twice in one epoch"
@@ -52,7 +52,7 @@ JOINED_EARLY = "voter joined before it had caught up"
 DISK_REPLACED = "disk replaced without a fault"
 
 CURRENT_EPOCH_EVENTS = frozenset({"disk", "start", "vote", "role", "high-watermark"})
-"""Trace events whose epoch is the node's own epoch at that moment.  The epoch of an append is that of the batch."""
+"""Trace events whose epoch is the current epoch of the node.  The epoch of an append is that of the batch."""
 
 _REFUSED_TRUNCATION = re.compile(r"truncat.*high.?watermark", re.IGNORECASE | re.DOTALL)
 
@@ -60,7 +60,7 @@ Row = dict[str, Any]
 """A row of a table in the form of a witness."""
 
 WITNESSES_PER_PART = 100
-"""Maximum number of witnesses of one kind in one part, because each costs memory; others are only counted."""
+"""Maximum number of witnesses of one kind in one part.  Further violations are only counted, to save memory."""
 
 
 class TraceRow(NamedTuple):
@@ -85,7 +85,7 @@ class TraceRow(NamedTuple):
 
     @property
     def hash_word(self) -> str:
-        """Return its hash in the words of `rules.toml`."""
+        """Return the hash in the form that the texts of `rules.toml` show."""
         return hash_words(self.hash or 0)
 
     def as_row(self) -> Row:
@@ -103,22 +103,25 @@ def in_trace(trace: Row) -> str:
 
 
 def hash_words(value: int) -> str:
-    """Return a hash of a trace as 16 hexadecimal digits.  value: the signed 64-bit number of the trace."""
+    """Return a hash as 16 hexadecimal digits.
+
+    value: the hash as a signed 64-bit number, as traces contain it
+    """
     return f"{value & 0xFFFF_FFFF_FFFF_FFFF:016x}"
 
 
 def of_row(row: Row) -> TraceRow:
-    """Return the trace row of a row in the form of a witness."""
+    """Convert a row in the form of a witness to a trace row."""
     return TraceRow(**{name: row[name] for name in TraceRow._fields})
 
 
 def copy_row(copy: Row) -> Row:
-    """Return a row of COPIES in the form of a witness."""
+    """Convert a row of COPIES to the form of a witness."""
     return {"table": "copies", **copy}
 
 
 class LogAt(NamedTuple):
-    """A node's log at one of its rows: its end, and the lowest and the highest epoch that its last entry can have."""
+    """A node's log at one row of its trace: its end, and the lowest and the highest possible epoch of its last entry."""
 
     end: int
     lowest: int
@@ -135,10 +138,11 @@ class KnownLog:
     """One node's log, as far as the rows of its trace show it.
 
     A trace does not always show the epoch of the last entry.  An append row names only the epoch of its last batch, and
-    a restart may find an entry whose row a kill has hidden.  Then the epoch is known as an interval.
+    a restart may find an entry whose row is missing because the process was killed before it wrote the row.  Then only
+    an interval of epochs is known.
 
-    A piece is (first end, last end, lowest epoch, highest epoch): every entry that ends from `first end` to `last end`
-    has an epoch in this interval.
+    A piece is (first end, last end, lowest epoch, highest epoch): every entry whose end lies from `first end` to
+    `last end` has an epoch from `lowest epoch` to `highest epoch`.
     """
 
     def __init__(self) -> None:
@@ -149,7 +153,11 @@ class KnownLog:
         return LogAt(*self._pieces[-1][1:]) if self._pieces else LogAt(0, 0, 0)
 
     def append(self, end: int, epoch: int) -> None:
-        """Process an append that ended at this offset, with a last batch of this epoch."""
+        """Process an append.
+
+        end: end offset of the log after it
+        epoch: epoch of its last batch
+        """
         if self._pieces and self._pieces[-1][2:] == (epoch, epoch):
             first = self._pieces.pop()[0]
             self._pieces.append((first, end, epoch, epoch))
@@ -157,7 +165,11 @@ class KnownLog:
             self._pieces.append((end, end, epoch, epoch))
 
     def ends_at(self, end: int, epoch: int) -> None:
-        """Process a start, a truncation or a fetched snapshot: the log ends here. epoch: of the node."""
+        """Process a start, a truncation or a fetched snapshot.
+
+        end: end offset of the log after it
+        epoch: current epoch of the node
+        """
         before = self.now
         if end > before.end:
             self._pieces.append((end, end, before.lowest, epoch))
@@ -176,17 +188,25 @@ class KnownLog:
 
 @dataclass(slots=True)
 class NodeState:
-    """State that the rows of one node have shown so far.  Each row is the last, or the extreme, one of its kind.
+    """State of one node that the rows of its trace have shown so far.
 
-    disk: the row that named its disk last.  life: the incarnation of its process.  last: its last row.
-    votes: epoch -> the row that showed the vote.  highest_epoch: the first row of the highest epoch on this disk.
-    mark, committed, applied: of this life, the largest high watermark, the largest offset known to be committed (by a
-    mark, or a snapshot that was loaded), and the largest applied offset.
-    office: the row in which it became the leader that it is; office_mark: the largest mark since then.
-    held: the largest committed prefix that it must keep; owed: the largest that is flushed too; unflushed: the others.
-    flushed: the end of its log that is certainly durable.
-    named: (offset, names) of the voters that its log names last in this life; None if it names none.
-    told: what was reported already.
+    disk: the latest row that named the node's disk
+    life: the incarnation of the process
+    last: the latest row
+    votes: epoch -> the row that showed the vote
+    highest_epoch: the first row with the highest epoch on this disk
+    mark: the row with the largest high watermark of this incarnation
+    committed: the row of this incarnation with the largest offset known to be committed (high watermark, or snapshot
+    that was loaded)
+    applied: the row with the largest applied offset of this incarnation
+    office: the row in which the node became leader; None if it is not the leader
+    office_mark: the largest high watermark since the node became leader
+    held: the row with the largest committed prefix that the node must keep
+    owed: the row with the largest committed prefix that is flushed, too
+    unflushed: rows with committed prefixes that are not known to be flushed
+    flushed: end of the part of the log that is certainly durable
+    named: (offset, names) of the latest record with voters in the log, in this incarnation; None if there is none
+    told: (rule, its epoch, incarnation or disk) of each violation that was reported already
     """
 
     name: str
@@ -209,11 +229,11 @@ class NodeState:
     told: set[object] = field(default_factory=set)
 
     def replaced(self, row: TraceRow) -> bool:
-        """Return True if this row names another disk than the one before."""
+        """Return True if this row names another disk than the previous `disk` row."""
         return row.event == "disk" and self.disk is not None and self.disk.detail != row.detail
 
     def begin_life(self, incarnation: int) -> None:
-        """Forget the state that a process does not find when it starts."""
+        """Forget the state that a process loses when it ends."""
         self.life = incarnation
         self.mark = self.committed = self.applied = None
 
@@ -224,9 +244,10 @@ class NodeState:
         self.told = set()
 
     def follow(self, row: TraceRow, at_mark: bool = False) -> None:
-        """Process a row, after the rules have checked it.
+        """Process a row after the rules have been evaluated on it.
 
-        at_mark: what an append reached is a committed prefix."""
+        at_mark: True if the row is an append after which the log is a committed prefix
+        """
         event, offset = row.event, row.offset
         if event in CURRENT_EPOCH_EVENTS and (self.highest_epoch is None or row.epoch > self.highest_epoch.epoch):
             self.highest_epoch = row
@@ -308,7 +329,12 @@ def _end(row: TraceRow | None) -> int:
 
 
 class RuleEvidence(NamedTuple):
-    """The rows that violate a rule, in order, values for its words, and facts for its witness."""
+    """Evidence for the violation of a rule.
+
+    rows: the rows that violate the rule, in order
+    words: values for the placeholders in the rule's texts
+    facts: additional facts of the witness
+    """
 
     rows: tuple[TraceRow, ...]
     words: Mapping[str, object] = {}
@@ -317,12 +343,15 @@ class RuleEvidence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RaftRule:
-    """A rule, and the text for its violation.
+    """A rule, and the texts of its violation.
 
-    kind: of the violation.  checker: the one that reports it.  summary, why, expected: texts in which {a} is the first
-    and {b} the last row of the evidence.  nodes: names of the nodes concerned.
-    events: the rows that can break it.  once: it is reported once in each "epoch", "life" or "disk"; "" if always.
-    broken: the predicate over the rows of one node.
+    kind: kind of the violation
+    checker: name of the checker that reports the violation
+    summary, why, expected: texts in which {a} is the first and {b} the last row of the evidence
+    nodes: names of the nodes concerned
+    events: events of the rows that can violate the rule
+    once: the rule is reported once per "epoch", "life" (incarnation) or "disk"; "" for every violation
+    broken: the predicate over the rows of one node; None if `monitor.py` evaluates the rule
     """
 
     kind: str
@@ -354,7 +383,10 @@ class RuleBreach:
         return self.rule.summary.format(a=rows[0], b=rows[-1], **self.evidence.words)
 
     def witness(self, more_rows: Sequence[Mapping[str, Any]] = ()) -> Witness:
-        """Return the violation with its words.  more_rows: of other tables."""
+        """Return the witness of the violation.
+
+        more_rows: further rows, of other tables than traces
+        """
         rows, rule = self.evidence.rows, self.rule
         values = {"a": rows[0], "b": rows[-1], **self.evidence.words}
         nodes = rule.nodes.format(**values).split()
@@ -405,12 +437,18 @@ def _beyond(mark: TraceRow | None, row: TraceRow) -> RuleEvidence | None:
 
 
 def _fell(top: TraceRow | None, row: TraceRow) -> RuleEvidence | None:
-    """Return whether the value decreased; a row without an offset reports that it is unknown, which is no decrease."""
+    """Return evidence if the value decreased.
+
+    A row without an offset reports an unknown value, and this is not a decrease.
+    """
     return RuleEvidence((top, row)) if top is not None and row.offset is not None and row.offset < _end(top) else None
 
 
 def _old_epoch_mark(node: NodeState, row: TraceRow) -> RuleEvidence | None:
-    """Ignore a process that repeats facts from its time as a follower: it raises nothing."""
+    """Return evidence if a leader raised its high watermark without an entry of its own epoch below it.
+
+    A leader may repeat a high watermark that it knew as a follower.
+    """
     office = node.office
     if office is None or not 0 < _end(row) <= _end(office) or (node.mark is not None and _end(row) <= _end(node.mark)):
         return None
@@ -421,9 +459,9 @@ def _old_epoch_mark(node: NodeState, row: TraceRow) -> RuleEvidence | None:
 
 
 def _removed(node: NodeState, row: TraceRow) -> TraceRow | None:
-    """Return the row of a mark that a truncation, or a recovery after a restart, removed although it had to stay.
+    """Return the row of the committed prefix that a truncation or a start wrongly removed from the log, or None.
 
-    A truncation must keep every mark, a start only flushed entries.
+    A truncation must keep every committed entry, but a start only the flushed ones.
     """
     held = node.held
     if held is None or row.offset is None or row.offset >= _end(held):
@@ -457,7 +495,10 @@ _DID = {
 
 
 def _changed_voters(node: NodeState, row: TraceRow) -> bool:
-    """Return True if a leader changes the voters.  The first leader writes those of the configuration: no change."""
+    """Return True if a leader changes the voters.
+
+    The first leader's record repeats the voters of the configuration, so it is not a change.
+    """
     return node.office is not None and node.named is not None and _end(row) > node.named[0]
 
 
@@ -509,7 +550,10 @@ RULES = tuple(
 def breach(
     kind: str, rows: tuple[TraceRow, ...], words: Mapping[str, object], facts: Mapping[str, object] = {}
 ) -> RuleBreach:
-    """Return the violation of the first rule of this kind, by its `RuleEvidence`."""
+    """Return a violation of the first rule of this kind.
+
+    rows, words, facts: fields of its `RuleEvidence`
+    """
     return RuleBreach(next(rule for rule in RULES if rule.kind == kind), RuleEvidence(rows, words, facts))
 
 

@@ -1,6 +1,6 @@
 """The parts that the checkers of traces share, judged by the rules of the monitor.
 
-Every trace is read once for all of these checkers: they have one `split` and one `judge`, so a run is judged in these
+All checkers of traces have the same `split` and `judge`, so every trace is read only once.  A run has the following
 parts, and each checker combines the findings that concern it:
 
     one node           a `NodeMonitor` over the condensed trace of the node
@@ -47,10 +47,15 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class StatesFinding:
-    """states: pairs of applied rows that differ.  snapshots: pairs with a snapshot among them.
+    """Finding on the states that all nodes reported in a range of offsets.
 
-    broken_files: files of snapshots that cannot be read, and why.
-    applied, compared, compared_snapshots: numbers of rows, of offsets with two rows, of ends of snapshots with two."""
+    states: witnesses of two applied states that differ
+    snapshots: witnesses of a snapshot that differs from another snapshot or from an applied state
+    applied: number of rows of applied states
+    compared: number of offsets with at least two applied states
+    compared_snapshots: number of ends of snapshots with at least two states
+    broken_files: files of snapshots that cannot be read, with the error of each; or ""
+    """
 
     states: tuple[Witness, ...] = ()
     snapshots: tuple[Witness, ...] = ()
@@ -62,7 +67,13 @@ class StatesFinding:
 
 @dataclass(frozen=True, slots=True)
 class TimedFinding:
-    """marks, joined: numbers of marks and of voters that were judged.  counts: of violations by checker."""
+    """Finding of a `TimedMonitor`.
+
+    witnesses: checker -> witnesses
+    counts: checker -> number of violations
+    marks: number of high watermarks that were judged
+    joined: number of joined voters that were judged
+    """
 
     witnesses: Mapping[str, Sequence[Witness]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -77,15 +88,22 @@ Finding = NodeReport | StatesFinding | TimedFinding
 
 
 CAUGHT_UP_WITHIN_S = 5.0
-"""Lag that the bundled KRaft allows a joining replica (`raft.changes`)."""
+"""Maximum lag of a joining replica in seconds that the bundled KRaft allows (`raft.changes`)."""
 
 
 @dataclass(slots=True)
 class _Voter:
-    """reach: epoch of the last batch -> durable end.  recovered: found by a restart, of any epoch.
+    """State of one node in the order of the shared clock.
 
-    office: (epoch, its start) while it leads.  members: the voters that its log names last.  latest: (offset, names) in
-    this life.  written: (time, end) of its log.  durable: its end that is durable now."""
+    last_epoch: epoch of the last batch that the node appended
+    reach: epoch of the last batch -> largest durable end of the log
+    recovered: largest end of a log that a restart found
+    office: (epoch, start of this epoch) while the node leads; otherwise None
+    members: the voters in the latest such record of the log
+    latest: (offset, names) of this record if it was named in this incarnation
+    written: (time in ns, end of the log) of recent changes
+    durable: current durable end of the log
+    """
 
     last_epoch: int | None = None
     reach: dict[int, int] = field(default_factory=dict)
@@ -97,7 +115,7 @@ class _Voter:
     durable: int = 0
 
     def held(self, epoch: int) -> int:
-        """Return the durable end of its log while the log may have ended with an entry of this epoch."""
+        """Return the largest durable end of the log while its last entry may have been of this epoch."""
         return max(self.recovered, self.reach.get(epoch, 0))
 
     def wrote(self, time_ns: int, end: int) -> None:
@@ -105,7 +123,7 @@ class _Voter:
         self.end_before(time_ns)
 
     def end_before(self, time_ns: int) -> int:
-        """Return the end of its log CAUGHT_UP_WITHIN_S before this time, and forget the ends before that."""
+        """Return the end of the log CAUGHT_UP_WITHIN_S seconds before this time, and forget older ends."""
         before_ns = time_ns - round(CAUGHT_UP_WITHIN_S * 1e9)
         while len(self.written) > 1 and self.written[1][0] <= before_ns:
             self.written.popleft()
@@ -115,15 +133,19 @@ class _Voter:
 class TimedMonitor:
     """Processes the rows of all nodes in the order of one clock; at equal times, marks and voters come last.
 
-    A voter stamps its `flush` row before it writes the row, and writes it before its next Fetch leaves.  The leader
-    stamps its mark, or the voters it adds, after that Fetch arrived.  So at the time of a mark a majority has reported
-    that it durably holds everything below, as entries of the leader's epoch; and a replica that joins has reported the
-    first entry of the epoch, and everything that the leader's log held CAUGHT_UP_WITHIN_S before.
+    A voter stamps its `flush` row before it writes the row, and writes the row before it sends its next Fetch.  The
+    leader stamps its mark, or a record of new voters, after it received this Fetch.  So at the time of a mark, a
+    majority has reported that all entries below the mark are durable and that its last batch is of the leader's epoch.
+    And a replica that joins has reported the first entry of the epoch, and all entries that the leader's log had
+    CAUGHT_UP_WITHIN_S seconds earlier.
 
-    A node of which nothing is known counts as one that holds everything, and so does the log that a restart recovered.
+    A node without a trace counts as having every entry.  A log that a restart recovered counts for every epoch.
 
-    voters: of the configuration.  known: those with a trace, empty or not.  until: node -> the last seq to judge.
-    marks, joined: number judged so far.
+    voters: names of the voters of the configuration
+    known: names of the voters with a trace, empty or not
+    until: node -> the last seq to judge; None to judge all rows
+    marks: number of marks judged so far
+    joined: number of joined voters judged so far
     """
 
     EVENTS = ("start", "append", "flush", "truncate", "snapshot", "role", "high-watermark", "voters")
@@ -226,7 +248,10 @@ def split_traces(run: StoredRun) -> list[Part]:
 
 
 def _ranges(run: StoredRun, paths: tuple[str, ...]) -> list[Part]:
-    """Cut the offsets into ranges of about the same size.  The last one has no end: statistics may be missing."""
+    """Cut the offsets into ranges of about the same size.
+
+    The last range has no end, because a file may lack the statistics that show its largest offset.
+    """
     files = [
         {"table": "snapshots", "node": copy["node"], "copy": copy["copy"], **snapshot}
         for copy in run.copies
@@ -357,10 +382,11 @@ def _judge_in_time(part: Part, budget: Budget) -> TimedFinding:
 
 
 def _that_matter_in_time(table: pa.Table, replicas_join: bool) -> pa.Table:
-    """Return only the rows of a node that can matter to a TimedMonitor. Few rows of a long trace are relevant.
+    """Return the rows of a node that can change the state or the findings of a TimedMonitor.
 
-    Marks of a node that never leads are not judged.  Of the appends of one epoch the first counts, except where
-    replicas join: those must have caught up with the ends of logs at every moment."""
+    Marks of a node that never leads are not judged.  Only the first append of each epoch is relevant, unless replicas
+    join: then every append is, because a joining replica must have caught up with the leader's log at some moment.
+    """
     event = stored_rows.coded(table, "event", {"append": 0, "high-watermark": 1, "role": 2}, 3)
     kept = np.ones(len(table), np.bool_)
     if not np.any(stored_rows.coded(table, "role", {"leader": 1})[event == 2] == 1):
@@ -374,13 +400,17 @@ def _that_matter_in_time(table: pa.Table, replicas_join: bool) -> pa.Table:
 
 
 def in_time(rows: Iterable[TraceRow]) -> list[TraceRow]:
-    """Return rows in the order in which a TimedMonitor processes them. rows: each node's in the order of seq."""
+    """Return rows in the order in which a TimedMonitor processes them.
+
+    rows: rows of all nodes; those of each node must be in the order of seq
+    """
     return sorted(rows, key=lambda row: (row.time_ns, row.event in TimedMonitor.LAST))
 
 
 def spans_of_loss(faults: Sequence[FaultRecord], node: str) -> list[Span]:
-    """Return the times at which faults may have wiped the disk of this node.  A fault that damages data stays in
-    force.
+    """Return the spans in which faults may have wiped the disk of this node.
+
+    The span of a fault that corrupts data has no end, because the corruption remains after the fault.
     """
     return [
         (fault.began_ns, FOREVER_NS if fault.damages_data else fault.end_ns(FOREVER_NS))
@@ -390,7 +420,10 @@ def spans_of_loss(faults: Sequence[FaultRecord], node: str) -> list[Span]:
 
 
 def spans_of(run: StoredRun, node: str) -> list[Span]:
-    """Return the same of a run.  If its nodes have separate clocks, such a fault may have held at any time."""
+    """Return the spans in which faults of this run may have wiped the disk of this node.
+
+    If the nodes have separate clocks, such a fault may have been in force at any time.
+    """
     spans = spans_of_loss(run.faults, node)
     return spans if one_clock(run.header) else [(-FOREVER_NS, FOREVER_NS) for _ in spans]
 
@@ -398,7 +431,9 @@ def spans_of(run: StoredRun, node: str) -> list[Span]:
 def explained(spans: Sequence[Span], gone_ns: int, there_ns: int) -> bool:
     """Return True if a fault may have wiped a disk.
 
-    gone_ns: the last sign of the old disk.  there_ns: the first sign of the new one."""
+    gone_ns: time when the old disk was last seen, in ns
+    there_ns: time when the new disk was first seen, in ns
+    """
     return any(from_ns <= there_ns and to_ns >= gone_ns for from_ns, to_ns in spans)
 
 

@@ -1,34 +1,35 @@
-"""Trace validation: every node's trace, as a whole, is one that KRaft allows.
+"""Trace validation: KRaft allows the traces of all nodes together.
 
-An executable model of the protocol replays all traces together, merged by cause and effect.  The first row that no step
-of the model explains is the witness.  Other checkers test single rules over the same rows: one leader in an epoch, one
-vote, rising marks.  The model decides whether each row was possible after the earlier rows, of its own node and of the
-others.
+An executable model of the protocol replays all traces together, in an order in which causes precede effects.  The first
+row that no step of the model explains is the witness.  Other checkers test single rules over the same rows: one leader
+in an epoch, one vote, rising marks.  The model decides whether each row was possible after the earlier rows of its own
+node and of the other nodes.
 
-Every voter's trace is needed, because a missing row could be the cause of any other.  If one is missing the verdict is
-unknown.  A row that waits for a cause is judged only if it was written before its node's last copy was taken: all
-traces were collected after that.
+The traces of all voters are needed, because a missing row could be the cause of any other row.  If a trace is missing,
+the verdict is unknown.  A row that waits for a cause is judged only if it was written before its node's last copy was
+taken, because all traces were collected after this copy.
 
-One part: the replay needs all nodes at once.  Budget: ROWS_MAX rows.
+There is only one part, because the replay needs all nodes at once.  Budget: ROWS_MAX rows.
 
 The model covers voters, epochs, votes, logs and marks (Ongaro & Ousterhout 2014; KIP-595, fetch; KIP-996, pre-vote).
-It takes one trace row at a time.  `QuorumModel.step` answers
+It processes one trace row at a time.  `QuorumModel.step` returns
 
-    None         the row is a step of the protocol, and the model has taken it
+    None         the row is a step of the protocol, and the model has processed the row
     Blocked      the row needs a fact that other nodes have not yet reported
     Unexplained  the protocol allows no step that writes this row, no matter what other nodes record later
 
-The state is in `quorum.py`.  The steps are functions over it: `quorum.py`, too, and `elections.py`.  Facts
-are only ever added (a vote, a leader, how far a log reached), so a row that can be explained stays explainable.  The
-order in which nodes are replayed therefore changes nothing, and no clock is compared.
+`quorum.py` defines the state; `quorum.py` and `elections.py` define the steps as functions over this state.  Facts are
+only ever added (a vote, a leader, an offset that a log reached), so a row that can be explained stays explainable.
+Therefore the order in which nodes are replayed changes nothing, and no clocks are compared.
 
-Each node's rows are taken one after another until one needs a fact that another node has not yet reported.  Then the
-next node continues.  When no node can continue, their current rows have no explanation.
+The rows of a node are replayed one after another until a row needs a fact that another node has not yet reported.  Then
+the next node continues.  When no node can continue, the current rows of the nodes have no explanation.
 
-Then the blame is assigned:  A row that waits only for other waiting nodes may follow from an error there.  It is left
-out.  If all rows wait like this, those that wait for a majority are to blame: the others follow a leader.
+Then the rows to blame are selected.  A row that waits only for nodes that wait, too, may follow from an error at these
+nodes, so it is not reported.  If this applies to all rows, the rows that wait for a majority are reported, because all
+other nodes follow a leader.
 
-Cost: linear in the rows, about 3 us each in Python; memory: one row group of each trace, and 300 bytes an offset.
+Cost: linear in the rows, about 3 us each in Python.  Memory: one row group of each trace, and 300 bytes per offset.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ from checkers.raft.rules import LACKING_LEADER, TraceRow, in_trace
 
 
 class QuorumModel:
-    """names: every voter."""
+    """An executable model of KRaft.
+
+    names: names of all voters
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.quorum = Quorum(names)
@@ -64,8 +68,9 @@ class QuorumModel:
         return answer
 
     def lost(self) -> tuple[int, int, int] | None:
-        """Check leader completeness, once all rows are processed: return (epoch, mark, later epoch whose leader lacked
-        it) or None.
+        """Check leader completeness after the last row was processed.
+
+        Returns (epoch, mark of that epoch, later epoch whose leader lacked the mark) or None.
         """
         epoch, mark = 0, 0
         for later in sorted(self.quorum.branches):
@@ -111,8 +116,12 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """stops: the rows to blame, the lowest epoch first.  unknown: why some rows were not replayed; then
-    only rows that nothing could explain are to blame."""
+    """Result of a replay.
+
+    rows: number of rows that the model explained
+    stops: the rows to blame, the lowest epoch first
+    unknown: reasons if some rows were not replayed; then only rows that are `Unexplained` are to blame
+    """
 
     model: QuorumModel
     rows: int = 0
@@ -132,11 +141,11 @@ class _TraceReader:
         self.next = next(rows, None)
 
     def advance(self, model: QuorumModel) -> bool:
-        """Process rows until one is not explained; return whether at least one was processed."""
+        """Process rows until the model cannot explain one; return True if at least one row was processed."""
         before = self.taken
         while self.next is not None and not self.unknown and not isinstance(self.answer, Unexplained):
             if self.next.seq != self.taken:
-                self.unknown = f"{self.node}: seq {self.next.seq} comes where seq {self.taken} is missing"
+                self.unknown = f"{self.node}: the trace has seq {self.next.seq} where seq {self.taken} is expected"
                 break
             try:
                 self.answer = model.step(self.node, self.next)
@@ -151,8 +160,11 @@ class _TraceReader:
 
 
 def replay(traces: Mapping[str, Iterator[TraceRow]], until: Mapping[str, int]) -> Replayed:
-    """traces: of every voter.  until: node -> the last seq whose causes are all in the traces; beyond it a row that
-    waits is not judged."""
+    """Replay the traces of all voters.
+
+    traces: node -> its rows
+    until: node -> the last seq whose causes are certainly in the traces; a later row that waits is not judged
+    """
     model = QuorumModel(list(traces))
     readers = [_TraceReader(node, rows) for node, rows in traces.items()]
     moved = True
@@ -180,7 +192,7 @@ def _to_blame(standing: Mapping[str, Stop], until: Mapping[str, int]) -> tuple[S
 
 
 def _may_follow_from(stop: Stop, standing: Mapping[str, Stop]) -> bool:
-    """Return whether waiting nodes could still report the fact for which this row waits."""
+    """Return True if nodes that wait, too, could still report the fact for which this row waits."""
     answer = stop.answer
     if isinstance(answer, Unexplained):
         return False
@@ -192,7 +204,11 @@ ROWS_MAX = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReplayFinding:
-    """looked_at: counts of what the replay took."""
+    """Finding of the replay.
+
+    looked_at: numbers of rows, leaders and high watermarks that the replay processed
+    unknown: reasons if some rows were not replayed
+    """
 
     witnesses: Sequence[Witness]
     looked_at: Mapping[str, int]
@@ -225,7 +241,10 @@ def _judge(part: Part, budget: Budget) -> ReplayFinding:
 
 
 def _witness(stop: Stop, path: str, voter: ModelVoter) -> Witness:
-    """voter: the state of the node before this row."""
+    """Return the witness of a row that no step explains.
+
+    voter: state of the node before this row
+    """
     row, answer = stop.row, stop.answer
     rows = [trace_row(path, seq) for seq in (row.seq - 1, row.seq) if seq >= 0]
     what = f"{_words(stop)} ({in_trace(rows[-1])})."
@@ -261,7 +280,11 @@ _WORDS = {
     "truncate": "truncated its log to offset {row.offset} in epoch {row.epoch}",
     "applied": "had applied everything below offset {row.offset} in epoch {row.epoch}",
 }
-"""Event -> what its row reports.  of: the other node that it names.  vote: the vote that it names."""
+"""Event -> clause that describes its row.
+
+of: " of " and the name of the other node in the row, or ""
+vote: the vote in the row, in words
+"""
 
 
 def _words(stop: Stop) -> str:

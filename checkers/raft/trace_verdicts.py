@@ -1,4 +1,4 @@
-"""The checkers of traces: each one's combination of the findings of the shared parts (`trace_checkers.py`)."""
+"""The checkers of traces.  Each checker combines the findings of the shared parts (`trace_checkers.py`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_ONE_CLOCK = "the servers do not share a monotonic clock"
 
 
 class TraceFindings(NamedTuple):
-    """The findings of the shared parts of a run, by their kind."""
+    """The findings of the shared parts of a run, by kind of part."""
 
     run: StoredRun
     nodes: list[NodeReport]
@@ -28,7 +28,7 @@ class TraceFindings(NamedTuple):
     timed: list[trace_checkers.TimedFinding]
 
     def broken(self, checker: str) -> list[Witness]:
-        """Return the violations of a checker's rules that the rows of single nodes show."""
+        """Return the violations of a checker's rules that were found in the rows of single nodes."""
         return [b.witness() for report in self.nodes for b in report.broken if b.rule.checker == checker]
 
     def sums(self, *names: str) -> dict[str, int]:
@@ -37,7 +37,10 @@ class TraceFindings(NamedTuple):
     def conclude(
         self, witnesses: Sequence[Witness], figures: Mapping[str, int], *needed: str, unknown: Sequence[str] = ()
     ) -> Verdict:
-        """Return the verdict. needed: names of numbers that must not be 0, or it is unknown."""
+        """Return the verdict.
+
+        needed: names of figures; if one of them is 0, the verdict is unknown
+        """
         looked_at = {"nodes": len(node_files(self.run.trace)), **figures}
         lacking = gaps(self.run, "traces") + nothing_of(looked_at, *needed)
         return conclude(witnesses, looked_at, [*unknown, *lacking])
@@ -49,7 +52,10 @@ OF_TRACES: list[Checker] = []
 def _of_traces(
     name: str, title: str, question: str, *more: Need
 ) -> Callable[[Callable[[TraceFindings], Verdict]], Callable[[TraceFindings], Verdict]]:
-    """Make a checker of the function below.  more: its needs besides traces."""
+    """Make a checker of the decorated function.
+
+    more: needs of the checker besides traces
+    """
 
     def checker(combine: Callable[[TraceFindings], Verdict]) -> Callable[[TraceFindings], Verdict]:
         def of_findings(run: StoredRun, findings: Sequence[trace_checkers.Finding]) -> Verdict:
@@ -92,9 +98,9 @@ def _leaders(found: TraceFindings) -> Verdict:
 
 @_of_traces("vote-once", "One vote per epoch", "Did every voter vote at most once in an epoch, restarts included?")
 def _votes(found: TraceFindings) -> Verdict:
-    """Verify that the vote in a copied quorum-state file agrees with the votes that the node had reported before.
+    """Verify that the vote in each copied quorum-state file equals the vote that the node had reported before.
 
-    After a restart the voter knows only this file.
+    After a restart a voter knows its earlier votes only from this file.
     """
     witnesses = found.broken("vote-once")
     files = 0
@@ -110,7 +116,7 @@ def _votes(found: TraceFindings) -> Verdict:
 
 
 def _copies_disagree(copied: Sequence[Row]) -> list[Witness]:
-    """Find the first two successive copies of one epoch whose votes differ."""
+    """Return the first two successive copies that have the same epoch but different votes."""
     for earlier, later in pairwise(copied):
         given = earlier["voted_for"]
         comparable = all(earlier.get(name) == later.get(name) for name in ("quorum_epoch", "disk"))
@@ -141,10 +147,11 @@ def _quorum_state_disagrees(given: str, rows: tuple[Row, Row], why: str) -> Witn
     "Did every vote go to a log at least as up to date as the voter's own?",
 )
 def _up_to_date(found: TraceFindings) -> Verdict:
-    """Verify votes; a vote is wrong only if it contradicts every candidacy of that epoch, for every possible epoch of
-    its last entry.
+    """Verify that each vote went to a log at least as up to date as the voter's own.
 
-    A vote for a candidate that reports no candidacy is not judged."""
+    A vote is wrong only if the candidate's log was certainly behind in every row that shows this candidacy.  A vote for
+    a node that reports no candidacy is not judged.
+    """
     stood: dict[tuple[int, str], list[tuple[TraceRow, rules.LogAt]]] = {}
     for report in found.nodes:
         for row, _, log in report.candidacies:
@@ -195,8 +202,9 @@ def _shown(log: rules.LogAt) -> str:
     "Did epochs never go back, and high watermarks never within one life of a process?",
 )
 def _monotonicity(found: TraceFindings) -> Verdict:
-    """Verify that quorum-state holds at least the epoch that the node had reported, because an epoch is on disk before
-    it is used.
+    """Verify that quorum-state holds no lower epoch than the node had reported.
+
+    A node must write an epoch to disk before it uses the epoch.
     """
     witnesses = found.broken("monotonicity")
     missing, files = [], 0
@@ -243,10 +251,10 @@ def _quorum_state_behind(copy: Row, higher: Row, why: str) -> Witness:
     "Did the directory id of a node's disk (its `disk` rows) change only where a fault took the disk?",
 )
 def _disks(found: TraceFindings) -> Verdict:
-    """Verify that a node has another disk than before only if a fault wiped the previous one.
+    """Verify that a node has another disk than before only if a fault wiped the previous disk.
 
-    If the nodes have separate clocks, any such fault on the node explains it.  The same holds for a copy of a disk that
-    no row of the trace names, because no row of the trace is compared with it.
+    If the nodes have separate clocks, such a fault on the node explains the new disk at any time.  A fault must also
+    explain a copied disk that no row of the trace names.
     """
     run, counts = found.run, found.sums("disks named", "disks replaced")
     if not counts["disks named"]:
@@ -261,9 +269,10 @@ def _disks(found: TraceFindings) -> Verdict:
 def unnamed_disks(
     report: NodeReport, spans: Sequence[trace_checkers.Span], taken_ns: Mapping[int, int]
 ) -> list[Witness]:
-    """Return the copies of a disk that no row names, for no known reason.
+    """Return the violations of copied disks that no row names and no fault explains.
 
-    taken_ns: number of a copy -> when it was complete; -1 if that is not known."""
+    taken_ns: number of a copy -> time when the copy was complete, in ns; -1 if the time is unknown
+    """
     witnesses = []
     for at in report.copies:
         copy = at.copy
@@ -300,10 +309,11 @@ def _states(found: TraceFindings) -> Verdict:
     "Does every snapshot hold what its prefix of the log leads to, and does every log join its snapshot?",
 )
 def _snapshots(found: TraceFindings) -> Verdict:
-    """Verify snapshots: a snapshot (end, exclusive; epoch) replaces the log below its end (KIP-630).
+    """Verify snapshots.  A snapshot (end, exclusive; epoch) replaces the log below its end (KIP-630).
 
-    Its state is one that a node reached by applying everything below; its end is committed; and a log that begins
-    above 0 begins at or below the end of a snapshot that the node has."""
+    A snapshot must contain the state after all entries below its end, and these entries must be committed.  A log that
+    begins above 0 must begin at or below the end of a snapshot of its node.
+    """
     run, reports = found.run, found.nodes
     begun, cut_logs = _log_starts(run, reports)
     snapshots = sum(len(report.snapshots) for report in reports)
@@ -332,12 +342,12 @@ def _broken_files(found: TraceFindings) -> list[str]:
 
 
 def _log_starts(run: StoredRun, reports: Sequence[NodeReport]) -> tuple[list[Witness], int]:
-    """Return (witnesses of logs that begin above all snapshots of the node, how many logs begin above 0)."""
+    """Return (witnesses of logs that begin above all snapshots of their node, number of logs that begin above 0)."""
     logs, witnesses, cut_logs = node_files(run.log), list[Witness](), 0
     for report in reports:
         if (path := logs.get(report.node)) is None:
             continue
-        # A log that begins where no snapshot ends cannot be read further, and that is the violation.
+        # A log that begins above all snapshots may be unreadable, yet its start shows the violation.
         for copy in (c for c in run.copies if c["node"] == report.node and (not c["error"] or c.get("log_start"))):
             start = copy.get("log_start")
             start = log_start(path, copy["copy"]) if start is None else start
@@ -387,7 +397,10 @@ def _own_epoch(found: TraceFindings) -> Verdict:
     "kraft-steps",
 )
 def _voters(found: TraceFindings) -> Verdict:
-    """Verify sets of voters; a set is committed if any node reported a mark beyond its record."""
+    """Verify the committed sets of voters.
+
+    A set is committed if any node reported a high watermark above the offset of its record.
+    """
     named = [row for report in found.nodes for row in report.sets]
     if not named and not gaps(found.run, "traces"):
         return Verdict(Validity.NOT_APPLICABLE, reason="no log names voters: they cannot change")
@@ -408,16 +421,18 @@ def _voters(found: TraceFindings) -> Verdict:
     "logs",
 )
 def _majority(found: TraceFindings) -> Verdict:
-    """Verify marks; a mark of epoch e is wrong if fewer than a majority ever durably held it while they were in an
-    epoch up to e.
+    """Verify that a majority of voters durably held each high watermark while they were in its epoch or an earlier one.
 
-    Beyond the start of its epoch, the last entry below the mark is of epoch e.  Any log whose last batch is of epoch e
-    is a prefix of the leader's log.  So a node can have held the mark only while its last batch was of epoch e.  For
-    other marks (a lagging follower reports such), or if the leader is unknown, the length decides.
+    A high watermark of epoch e that lies above the start of this epoch has an entry of epoch e right below it.  A log
+    whose last batch is of epoch e is a prefix of the leader's log.  So a node can have held the high watermark only
+    while its last batch was of epoch e.  For other high watermarks (a lagging follower may report one), or if the
+    leader is unknown, only the length of a log decides.
 
-    A leader counts the voters that its own log named last.  A follower repeats a mark of a leader whose log may have
-    named others, so that any set that any trace names may excuse it.  Everything unknown counts as held, and only marks
-    before the last copy of their node are judged, because all traces were collected after that."""
+    A leader counts the voters that its own log named last.  A follower repeats the high watermark of a leader whose log
+    may have named other voters, so a majority of any set that any trace names is enough.  Entries that a node may have
+    had count as held.  Only high watermarks before the last copy of their node are judged, because all traces were
+    collected after this copy.
+    """
     reports = found.nodes
     named = sorted({named_by(row) for report in reports for row in report.sets}, key=sorted)
     reaches = {report.node: report.reach for report in reports}
@@ -461,7 +476,7 @@ def _without_majority(
             what = f"held entries of epoch {epoch} only up to offset {end}" if end > 0 else "held none of its entries"
             why.append(f"{voter}: while it was in epoch {epoch}, its disk {what}.")
         else:
-            why.append(f"{voter}: its log never durably reached beyond {reach.longest(epoch)} up to epoch {epoch}.")
+            why.append(f"{voter}: up to epoch {epoch}, its log was durable only up to offset {reach.longest(epoch)}.")
     return Witness.of(
         rules.NO_MAJORITY,
         f"{node} called everything below offset {offset} committed in epoch {epoch}, but {held} had ever held it "
@@ -485,7 +500,7 @@ def _without_majority(
     "logs",
 )
 def _before_mark(found: TraceFindings) -> Verdict:
-    """Apply the order of one clock: a majority that held a mark only later in the same epoch excuses nothing."""
+    """Verify, by one shared clock, that a majority already held each high watermark when the leader reported it."""
     if not one_clock(found.run.header):
         return Verdict(Validity.NOT_APPLICABLE, reason=NOT_ONE_CLOCK)
     name = "majority-before-mark"
@@ -503,8 +518,9 @@ def _before_mark(found: TraceFindings) -> Verdict:
     "kraft-steps",
 )
 def _joined(found: TraceFindings) -> Verdict:
-    """Verify voters that joined; one that joins with an empty log endangers no entry, but nothing may commit until it
-    has fetched the rest.
+    """Verify that each new voter had fetched the leader's log before it joined.
+
+    A voter that joins with an empty log endangers no entry, but it may block commits until it has fetched the log.
     """
     if not one_clock(found.run.header):
         return Verdict(Validity.NOT_APPLICABLE, reason=NOT_ONE_CLOCK)

@@ -113,7 +113,7 @@ def test_a_log_that_lacks_what_an_earlier_copy_of_it_held(evidence: Evidence, tm
         r for r in evidence.traces["n4"] if r["event"] not in ("high-watermark", "append", "applied")
     ]
     witness = only(invalid(evidence, tmp_path), "committed-never-lost", "committed entry lost")
-    assert "Copy 0 of n4 (before heal 1) still held it" in " ".join(witness.facts["why"])
+    assert "Copy 0 of n4 (before heal 1) still contains this entry" in " ".join(witness.facts["why"])
 
 
 def test_a_write_acknowledged_without_ever_being_committed(evidence: Evidence, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_read_of_a_write_that_never_happened(quorum: Quorum, tmp_path: Path) -
     witness = verdict.witnesses[0]
     assert (witness.facts["key"], witness.facts["value"]) == ("k0", 2)
     assert {event["value"] for event in witness.events} == {None, 2}
-    assert "no log holds the write of it" in witness.summary
+    assert "no log contains the write of this value" in witness.summary
 
 
 def test_a_stale_read_that_an_unanswered_write_would_excuse(quorum: Quorum, tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_a_missing_trace_or_a_gap_is_unknown(tmp_path: Path) -> None:
     del evidence.traces["n3"][40]
     verdict = evidence.judge(tmp_path / "gap", "trace-validation")["trace-validation"]
     assert verdict.validity is Validity.UNKNOWN
-    assert "n3: seq 41 comes where seq 40 is missing" in verdict.reason
+    assert "n3: the trace has seq 41 where seq 40 is expected" in verdict.reason
 
 
 ROLES = ("unattached", "prospective", "candidate", "leader", "follower", "resigned")
