@@ -228,7 +228,7 @@ def _join(names: list[LogName], findings: Sequence[RangeMatches]) -> tuple[Any, 
 
 
 def _one_per_nodes(pairs: list[tuple[LogName, LogName, int]], run: StoredRun) -> list[tuple[LogName, LogName, int]]:
-    """Return the latest pair of copies for each offset and each two nodes whose logs fork at it, lowest offset first."""
+    """Return the latest pair of copies per offset and pair of nodes whose logs fork there, lowest offset first."""
     latest: dict[tuple[str, str, int], tuple[LogName, LogName, int]] = {}
     for pair in sorted(pairs, key=lambda p: (p[0][1], p[1][1])):
         (a, _), (b, _), d = pair

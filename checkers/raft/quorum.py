@@ -68,7 +68,7 @@ def malformed(why: str = "") -> Unexplained:
 
 
 class Position(NamedTuple):
-    """The epoch of a log's last entry, and the log's end.  Positions are ordered as for votes: by epoch, then by end."""
+    """The epoch of a log's last entry, and the log's end.  Positions are ordered as in votes: by epoch, then by end."""
 
     epoch: int
     end: int
@@ -434,5 +434,5 @@ def voters(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
 
 
 def no_step(quorum: Quorum, voter: ModelVoter, row: TraceRow) -> Answer:
-    """Accept a row that does not change the model: reports about brokers, or about corrupt bytes that a node rejected."""
+    """Accept a row that does not change the model: a report about brokers, or about corrupt bytes."""
     return None

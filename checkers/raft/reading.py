@@ -116,7 +116,7 @@ class Condensed:
         return np.flatnonzero(kept)
 
     def at_mark(self, offset: Int64, epoch: Int64) -> Bools:
-        """Return, per append, whether it ended at a committed prefix in the epoch in which that prefix was committed."""
+        """Return, per append, whether it ended at a committed prefix in the epoch in which the prefix was committed."""
         assert self._marks is not None
         radix = int(max(epoch.max(initial=0), self._marks[1].max(initial=0))) + 1
         return np.isin(offset * radix + epoch, self._marks[0] * radix + self._marks[1])

@@ -121,7 +121,7 @@ def copy_row(copy: Row) -> Row:
 
 
 class LogAt(NamedTuple):
-    """A node's log at one row of its trace: its end, and the lowest and the highest possible epoch of its last entry."""
+    """A node's log at one row of its trace: its end, and the lowest and highest possible epoch of its last entry."""
 
     end: int
     lowest: int
