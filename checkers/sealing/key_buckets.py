@@ -1,15 +1,15 @@
-"""Buckets: the paired operations of some keys, in the form that is fastest to read.
+"""Buckets: files with the paired operations of some keys, in the form that is fastest to read.
 
-A bucket is a Parquet file with one row per operation.  The operations of a key stand together, in order of call.
-`kernels/operations.py` explains their columns.  Every judge reads the columns of BARE.  They are narrow, and contain
-small numbers in place of values.  Only a witness needs the columns of VALUES.  They hold the values themselves, and the
+A bucket is a Parquet file with one row per operation.  The operations of a key are consecutive, in order of call.
+`kernels/operations.py` explains their columns.  Every checker of a bucket reads the columns of BARE.  These are narrow,
+and contain small numbers instead of values.  Only a witness needs the columns of VALUES: the values themselves, and the
 rows of the operations in `history.parquet`.  The metadata of the file lists the keys and the size of each.
 
-Buckets are derived data: sealing can make them again from the history.  Every page has a checksum, and so has the list
+Buckets are derived data: sealing can write them again from the history.  Every page has a checksum, and so has the list
 of keys.  Without checksums, a flipped bit in a column of numbers leaves the file readable and makes the verdict wrong.
 
-Cost of five million operations: 10 to 100 MB of disk and 0.03 s to read.  To judge them takes SIZE_BYTES_PER_OPERATION
-of memory for each operation.
+Cost of five million operations: 10 to 100 MB of disk and 0.03 s to read.  Judging an operation takes
+SIZE_BYTES_PER_OPERATION of memory.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ BARE = pa.schema(
         pa.field("kind", pa.int8(), nullable=False),  # READ, WRITE, CAS or MISMATCH
         pa.field("a", pa.int32(), nullable=False),  # number of the value read, written or expected; -1 for nil
         pa.field("b", pa.int32(), nullable=False),  # number of the new value of a cas, else -1
-        pa.field("call", pa.int32(), nullable=False),  # position in the key
-        pa.field("ret", pa.int32(), nullable=False),  # position in the key, OPEN if it never returned
+        pa.field("call", pa.int32(), nullable=False),  # position within the key
+        pa.field("ret", pa.int32(), nullable=False),  # position within the key, OPEN if it never returned
     ]
 )
 
 VALUES = pa.schema(
     [
-        pa.field("value", pa.int64()),  # the value that `a` numbers
-        pa.field("value2", pa.int64()),  # the value that `b` numbers
+        pa.field("value", pa.int64()),  # the value that the number `a` stands for
+        pa.field("value2", pa.int64()),  # the value that the number `b` stands for
         pa.field("invoked", pa.int32(), nullable=False),  # row of history.parquet
         pa.field("completed", pa.int32(), nullable=False),  # row of history.parquet, or -1
     ]
@@ -69,7 +69,7 @@ KEYS = pa.schema(
 )
 
 KEYS_IN_METADATA = b"krucible.keys"
-"""The name of the list of keys in the metadata of a bucket.
+"""Name of the list of keys in the metadata of a bucket.
 
 The list is base64 of a CRC-32 in four bytes and an Arrow stream of KEYS.
 """
@@ -81,11 +81,13 @@ _RISING = dict.fromkeys(("a", "call", "ret", "value", "value2", "invoked", "comp
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket whose operations are not yet read.
+    """A bucket whose operations have not been read yet.
 
-    source: the file, or its rows.  history: that of the same run.
-    keys: names, in the order of the file.  operations, positions, unfit: of each key, as in KEYS.
-    mismatch_observed: whether a cas that failed as a mismatch is an observation.
+    source: the file, or its rows
+    history: the history of the same run
+    keys: names, in the order of the file
+    operations, positions, unfit: columns of KEYS, one entry per key
+    mismatch_observed: True if a cas that failed as a mismatch is an observation
     """
 
     source: Path | pa.Table
@@ -97,9 +99,9 @@ class Bucket:
     mismatch_observed: bool
 
     def alone(self, k: int) -> Bucket:
-        """This bucket with key number k only, for the witness of k.
+        """Return this bucket with key number k only, for the witness of k.
 
-        Operations cannot be read from it, because their place in the file is counted from the first key.
+        The operations cannot be read from the result, because their position in the file is counted from the first key.
         """
         only = slice(k, k + 1)
         return replace(
@@ -112,9 +114,9 @@ class Bucket:
 
 
 def write_bucket(path: Path, keys: Sequence[str], ops: Operations) -> None:
-    """Write the operations of some keys.  ops: with values; mismatches count as observations.
+    """Write the operations of some keys.  Takes about 0.1 s per million operations.
 
-    Takes about 0.1 s per million operations.
+    ops: operations with their values; mismatches count as observations
     """
     table = _rows_of(ops)
     names = _keys_of(keys, ops)
@@ -143,7 +145,7 @@ def _keys_of(keys: Sequence[str], ops: Operations) -> pa.Table:
 
 
 def bucket_in_memory(keys: Sequence[str], ops: Operations, history: pa.Table, mismatch_observed: bool) -> Bucket:
-    """Return the bucket that `write_bucket` would write.  history: the rows that `ops` numbers."""
+    """Return the bucket that `write_bucket` would write.  history: the rows to which `ops` refer."""
     return _bucket(_rows_of(ops), history, _keys_of(keys, ops), mismatch_observed)
 
 
@@ -169,7 +171,7 @@ def open_bucket(path: Path, history: Path, mismatch_observed: bool = False) -> B
 def pieces(bucket: Bucket, size_bytes: int) -> Iterator[tuple[int, int, int]]:
     """Split a bucket into pieces of consecutive keys that can be judged within a limit of memory.
 
-    Yields (first key, end key, needed bytes).  A key that needs more than the limit is a piece of its own.
+    Yields (first key, end key, needed bytes).  A key that needs more than the limit is a separate piece.
     """
     first, taken = 0, 0
     for k, needed in enumerate((bucket.operations * SIZE_BYTES_PER_OPERATION).tolist()):
@@ -182,15 +184,15 @@ def pieces(bucket: Bucket, size_bytes: int) -> Iterator[tuple[int, int, int]]:
 
 
 def read_operations(bucket: Bucket, first: int, end: int) -> Operations:
-    """Return the operations of keys number `first` to `end` - 1, with numbers in place of values, and without rows.
+    """Return the operations of keys number `first` to `end` - 1, with numbers instead of values, and without rows.
 
-    Raises pyarrow.ArrowInvalid or OSError if the file is damaged, MalformedHistory for an impossible operation.
+    Raises pyarrow.ArrowInvalid or OSError if the file is corrupt, MalformedHistory for an impossible operation.
     """
     return _ready(bucket, first, end, _read(bucket, first, end, BARE.names))
 
 
 def read_key(bucket: Bucket, k: int) -> Operations:
-    """Return the operations of key number k, with values and rows of the history.  Raises as `read_operations`."""
+    """Return the operations of key number k, with values and rows of the history.  Raises like `read_operations`."""
     table = _read(bucket, k, k + 1, _SCHEMA.names)
     ops = _ready(bucket, k, k + 1, table)
     kept = np.ones(len(table), bool)
@@ -216,7 +218,7 @@ def _ready(bucket: Bucket, first: int, end: int, table: pa.Table) -> Operations:
 
 
 def _read(bucket: Bucket, first: int, end: int, columns: list[str]) -> pa.Table:
-    """Some columns of the rows of keys number `first` to `end` - 1.  Reads only the row groups of these rows."""
+    """Read some columns for keys number `first` to `end` - 1.  Reads only the row groups that contain their rows."""
     before, here = int(bucket.operations[:first].sum()), int(bucket.operations[first:end].sum())
     if isinstance(bucket.source, pa.Table):
         return bucket.source.slice(before, here).select(columns)

@@ -1,30 +1,30 @@
 """The signed manifest of a run: the name, the size and the hash of every primary file.
 
 Primary files were recorded during the run: the history, test.json and the journal, traces and logs of nodes, copies of
-their data directories, and the files of a system or workload of the user's own, which decide how the run is judged.
-The harness writes the manifest when everything is collected, and before anything is judged.  Later only sealing changes
-it: the manifest then names `history.parquet` in place of the stream.  Sealing does so only if the stream is the one
-that the manifest names.  So no later step can accept a file that was changed in between.
+their data directories, and the files of a user's own system or workload, which decide how the run is judged.
+The harness writes the manifest when everything is collected, before anything is judged.  Later only sealing changes the
+manifest: it replaces the entry of the stream by one of `history.parquet`.  Sealing does so only if the stream agrees
+with its entry.  So no later step can accept a file that was changed in between.
 
-Derived files are made while a run is judged.  `buckets/` and `tables/` are made again each time.  Results and reports
-are derived too, and no verdict rests on them.
+Derived files are written while a run is judged.  `buckets/` and `tables/` are written again each time.  Results and
+reports are derived too, and no verdict depends on them.
 
-The manifest is signed.  Only who holds the key can write another one that this key signs.  Sealing
-signs again what this machine had signed.  If another key signed, the manifest goes on naming the stream, and
-`history.parquet` is derived from it.
+The manifest is signed.  Only the owner of a key can sign another manifest with it.  If this machine signed the
+manifest, sealing signs the changed manifest again.  If another key signed the manifest, its entry of the stream stays,
+and `history.parquet` counts as derived from the stream.
 
-*Signature.*  It shows who made a run: an Ed25519 signature (RFC 8032) over its manifest.
+*Signature.*  It is an Ed25519 signature (RFC 8032) of the manifest, which shows who made a run.
 
-The harness signs when a run ends.  A manifest binds every primary file, so the signature shows: a holder of this key
-recorded exactly these files.  It does not say that what they show is true.
+The harness signs when a run ends.  A manifest lists every primary file, so the signature shows: an owner of this key
+recorded exactly these files.  It does not show that their content is true.
 
-Every machine makes a key of its own at first use.  It stands in a folder beside the cache that only its user can open:
+Every machine makes its own key at first use.  The key is in a folder next to the cache that only its user can open:
 
-    ed25519         the private key, in OpenSSH's format; KRUCIBLE_SIGNING_KEY names another, e.g. that of a CI
-    ed25519.pub     its public key, a line to give to others
+    ed25519         the private key, in OpenSSH's format; KRUCIBLE_SIGNING_KEY names another file, e.g. for a CI
+    ed25519.pub     the public key as one line, to give to others
     trusted_keys    public keys that this user trusts, one a line as in OpenSSH's authorized_keys; may be missing
 
-The last two always lie beside the private key.
+The last two are always in the folder of the private key.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ STREAM, SEALED = "history.arrows", "history.parquet"
 _PRIMARY_FILES = (TEST, JOURNAL, "schedule.json", STREAM, SEALED)
 _PRIMARY_FOLDERS = ("trace", "nodes")
 CODE_FOLDERS = ("subject", "workload")
-"""Files of the user's own, kept with the run."""
+"""Folders with the code of the user's own system and workload, which is kept with the run."""
 _MADE_BY_PYTHON = "__pycache__"
-"""Judging imports the kept files, and Python leaves its own copies beside them."""
+"""Folder that is not part of the run: judging imports the kept code, and Python stores compiled files here."""
 _PIECE_BYTES = 1 << 22
 
 
 def primary_files(root: Path) -> Iterator[Path]:
-    """Every primary file that exists, in order of name.  Symbolic links do not count."""
+    """Yield every primary file that exists, in order of name.  Symbolic links do not count."""
     found = [root / name for name in _PRIMARY_FILES]
     for folder in _PRIMARY_FOLDERS:
         found += (root / folder).rglob("*")
@@ -74,7 +74,7 @@ def primary_files(root: Path) -> Iterator[Path]:
 
 
 def hash_of(path: Path) -> str:
-    """BLAKE2b-256 of a file, in hexadecimal.  Takes about 1 s per gigabyte."""
+    """Return the BLAKE2b-256 hash of a file, in hexadecimal.  Takes about 1 s per gigabyte."""
     digest = hashlib.blake2b(digest_size=32)
     with path.open("rb", buffering=0) as file:
         while piece := file.read(_PIECE_BYTES):
@@ -90,7 +90,7 @@ def entry_of(path: Path) -> dict[str, Any]:
 def write_manifest(root: Path) -> None:
     """Write a manifest of all primary files that exist now, and sign it.  The harness calls this when a run is over.
 
-    Without a usable key it is unsigned: runs with a wrong key are refused before they begin."""
+    Without a usable key the manifest is not signed.  (A run with an unusable key is refused before it begins.)"""
     files = entries_of(root)
     try:
         _write(root, files, signed=True)
@@ -99,13 +99,14 @@ def write_manifest(root: Path) -> None:
 
 
 def entries_of(root: Path) -> dict[str, dict[str, Any]]:
-    """Path -> entry of every primary file that exists now."""
+    """Return {path: entry} of every primary file that exists now."""
     return {str(path.relative_to(root)): entry_of(path) for path in primary_files(root)}
 
 
 def bound_files(root: Path) -> dict[str, dict[str, Any]] | None:
-    """Return the entries of the manifest: path -> {"size_bytes", "blake2b"}; None without a manifest.  Raises
-    BrokenFile.
+    """Return the entries of the manifest: path -> {"size_bytes", "blake2b"}; None if there is no manifest.
+
+    Raises BrokenFile.
     """
     path = root / MANIFEST
     if not path.exists():
@@ -117,7 +118,7 @@ def bound_files(root: Path) -> dict[str, dict[str, Any]] | None:
 
 
 def is_bound(root: Path, name: str) -> bool:
-    """Return whether a file exists and agrees with its entry in the manifest.  Raises BrokenFile."""
+    """Return True if a file exists and agrees with its entry in the manifest.  Raises BrokenFile."""
     entry = (bound_files(root) or {}).get(name)
     return entry is not None and (root / name).is_file() and not _difference(root / name, entry)
 
@@ -128,9 +129,9 @@ def signer(root: Path) -> Signer:
 
 
 def sealed(root: Path) -> bool:
-    """Name `history.parquet` in the manifest in place of a stream, which is then not needed any more.
+    """Replace the stream's entry in the manifest by one of `history.parquet`.  The stream may then be deleted.
 
-    Returns False, and changes nothing, if the manifest was signed and not by this machine."""
+    Returns False, and changes nothing, if another machine signed the manifest."""
     files = bound_files(root)
     if files is None or STREAM not in files:
         return True
@@ -143,10 +144,10 @@ def sealed(root: Path) -> bool:
 
 
 def broken_bonds(root: Path) -> list[str]:
-    """Files that differ from the manifest, one clause per file; empty if none does."""
+    """Return one clause for each file that differs from the manifest; empty if none does."""
     try:
         if bound_files(root) is None:
-            return [f"there is no {MANIFEST}: the harness did not come to the end of the run, or the file was removed"]
+            return [f"there is no {MANIFEST}: the harness did not reach the end of the run, or the file was removed"]
         changed = [f"{MANIFEST} is {signer(root).words}"] if signer(root).by is SignedBy.CHANGED else []
         return changed + [f"{name} {what}" for name, what in broken_files(root).items()]
     except BrokenFile as problem:
@@ -154,17 +155,18 @@ def broken_bonds(root: Path) -> list[str]:
 
 
 def broken_files(root: Path, folder: str = "") -> dict[str, str]:
-    """Path -> difference of every file that differs from the manifest, e.g. "is missing".
+    """Return {path: difference} of every file that differs from the manifest.  A difference is e.g. "is missing".
 
-    folder: look only below this folder of the run.  Returns an empty mapping if there is no manifest.
-    Raises BrokenFile.
+    folder: compare only files below this folder of the run
+
+    Returns an empty mapping if there is no manifest.  Raises BrokenFile.
     """
     files = bound_files(root)
     if files is None:
         return {}
     there = {str(path.relative_to(root)): path for path in primary_files(root)}
     if STREAM in files and SEALED not in files:
-        there.pop(SEALED, None)  # it is derived from the stream, and will be created again
+        there.pop(SEALED, None)  # derived from the stream, so it will be written again
     broken = dict.fromkeys(files.keys() - there.keys(), "is missing")
     broken |= dict.fromkeys(there.keys() - files.keys(), "was added after the run")
     for name in files.keys() & there.keys():
@@ -174,7 +176,7 @@ def broken_files(root: Path, folder: str = "") -> dict[str, str]:
 
 
 def _difference(path: Path, entry: Mapping[str, Any]) -> str:
-    """Return how a file differs from its entry; "" if it does not.  The hash is computed only if the sizes agree."""
+    """Return the difference between a file and its entry; "" if none.  Computes the hash only if the sizes agree."""
     size_bytes = path.stat().st_size
     if size_bytes != entry.get("size_bytes"):
         return f"{size_bytes} bytes, not {entry.get('size_bytes')}"
@@ -182,7 +184,7 @@ def _difference(path: Path, entry: Mapping[str, Any]) -> str:
 
 
 def _signed_content(files: Mapping[str, Any]) -> bytes:
-    """Return what is signed: the entries, in a form that does not depend on spaces and order."""
+    """Return the bytes that are signed: the entries, in a form that does not depend on spaces and order."""
     return json.dumps(files, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -196,28 +198,30 @@ def _write(root: Path, files: Mapping[str, Any], signed: bool) -> None:
 KEY_VARIABLE = "KRUCIBLE_SIGNING_KEY"
 TRUSTED_KEYS = "trusted_keys"
 _SUBJECT = b"krucible manifest\n"
-"""Goes before what is signed, so that no signature for another purpose counts here."""
+"""Prefix of the signed bytes, so that a signature made for another purpose is not valid here."""
 
 
 class WrongKey(ValueError):
-    """The signing key cannot be used; the message says in one sentence which file, why, and what to do."""
+    """The signing key cannot be used.  The message names the file and the reason, and says what to do."""
 
 
 class SignedBy(StrEnum):
-    """Record of what the signature of a run shows."""
+    """The owner of the key that signed a run, as far as the signature shows."""
 
     THIS_MACHINE = "this machine"
     KNOWN_KEY = "a known key"
     UNKNOWN_KEY = "an unknown key"
     NOBODY = "nobody"
     CHANGED = "changed"
-    """There is a signature, and it is not one of this content."""
+    """There is a signature, but it does not match the content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """key: fingerprint of the public key, as `ssh-keygen -l` shows it; "" without a signature.  name: the comment that
-    stands beside a known key."""
+    """The signer of a manifest.
+
+    key: fingerprint of the public key, as `ssh-keygen -l` shows it; "" without a signature
+    name: comment of a known key in `trusted_keys`"""
 
     by: SignedBy
     key: str = ""
@@ -225,14 +229,14 @@ class Signer:
 
     @property
     def trusted(self) -> bool:
-        """Return whether code that this signer recorded may be executed."""
+        """Return True if code that this signer recorded may be executed."""
         return self.by in (SignedBy.THIS_MACHINE, SignedBy.KNOWN_KEY)
 
     @property
     def words(self) -> str:
-        """One clause for a reader, such as "signed by this machine (SHA256:…)"."""
+        """A clause for a reader, such as "signed by this machine (SHA256:…)"."""
         if self.by is SignedBy.NOBODY:
-            return "unsigned: nothing shows who made this run, or whether all of it was changed since"
+            return "unsigned: nothing shows who made this run, or whether the files and the manifest were changed later"
         if self.by is SignedBy.CHANGED:
             return "signed, but its signature does not match: the manifest was changed after it was signed"
         return f"signed by {self.by}{f' of {self.name}' if self.name else ''} ({self.key})"
@@ -249,7 +253,10 @@ def sign(content: bytes) -> dict[str, str]:
 
 
 def signer_of(content: bytes, signed: object) -> Signer:
-    """Return the signer of the content.  signed: as `sign` returned it, read from a file of anybody; None: nothing."""
+    """Return the signer of the content.
+
+    signed: the result of `sign`, read from a file that anybody may have written; None: there is no signature
+    """
     if signed is None:
         return Signer(SignedBy.NOBODY)
     if not isinstance(signed, Mapping):
@@ -294,11 +301,11 @@ def key_path() -> Path:
 def _remedy() -> str:
     if KEY_VARIABLE in os.environ:
         return f"{KEY_VARIABLE} must name a key without a passphrase, as `ssh-keygen -t ed25519 -N ''` makes it"
-    return "remove it, and another one is made"
+    return "remove the file, and Krucible makes a new key"
 
 
 def _make_once(path: Path) -> None:
-    """Make the key if there is none.  Of two that do so at once, one wins.  Raises OSError."""
+    """Make the key if there is none.  If two processes do so at once, one key is kept.  Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.parent.stat().st_uid != os.getuid():
         raise PermissionError(0, f"{path.parent} belongs to another user")
@@ -319,7 +326,7 @@ def _make_once(path: Path) -> None:
 
 
 def _own_line() -> str:
-    """Return the public key of this machine as a line; "" if it has none yet, or one that cannot be used."""
+    """Return the public key of this machine as a line; "" if there is no key yet or the key cannot be used."""
     try:
         return _line_of(own_key().public_key()) if key_path().exists() else ""
     except WrongKey:
@@ -327,7 +334,7 @@ def _own_line() -> str:
 
 
 def _trusted() -> Mapping[str, str]:
-    """Public key -> its comment, of every line of `trusted_keys` that holds a key."""
+    """Return {public key: comment} of every line of `trusted_keys` that contains a key."""
     try:
         lines = key_path().with_name(TRUSTED_KEYS).read_text().splitlines()
     except (OSError, UnicodeDecodeError):
@@ -341,10 +348,10 @@ def _trusted() -> Mapping[str, str]:
 
 
 def _public(line: str) -> Ed25519PublicKey:
-    """Raises ValueError or UnsupportedAlgorithm."""
+    """Parse a public key.  Raises ValueError or UnsupportedAlgorithm."""
     key = forms.load_ssh_public_key(line.encode())
     if not isinstance(key, Ed25519PublicKey):
-        raise ValueError("no key of Ed25519")
+        raise ValueError("not an Ed25519 key")
     return key
 
 

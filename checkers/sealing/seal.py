@@ -3,26 +3,26 @@
     history.arrows  ->  history.parquet          every event, in index order
                         buckets/bucket-NNN       the paired operations of some keys (`key_buckets.py`)
 
-Sealing verifies the grammar of the history (`walk.py`), so no checker has to verify it again.  It deals the keys to
-buckets, and pairs invokes with completions.
+Sealing verifies the grammar of the history (`walk.py`), so no checker has to verify it again.  It distributes the keys
+over buckets, and pairs invokes with completions.
 
 Sealing may be interrupted at any point and called again.  A file gets its name only when it is complete.  The stream is
-removed only when all other files are complete.  A damaged stream stays.
+removed only when all other files are complete.  A corrupt stream is kept.
 
-Each sealing makes the buckets again.  A note of their origin would prove nothing: a forger who exchanges a bucket can
-also write the note.
+Each sealing writes the buckets again.  A note of their origin would prove nothing: whoever replaces a bucket can
+also replace the note.
 
 Cost: about 0.5 s per million events on two cores.  Half of it is for `history.parquet`, which another thread writes.
-Disk: 62 more bytes per event until sealing is done.  Memory: about 1 GB for a history of any length.  It holds a chunk
+Disk: 62 more bytes per event until sealing is done.  Memory: about 1 GB for a history of any length: a chunk
 of a million rows in three stages of work, and later one bucket per core.  Only two things
-grow: the list of keys, by 150 bytes per key, and the largest key, because one bucket must hold all its operations.
+grow: the list of keys, by 150 bytes per key, and the largest key, because one bucket must contain all its operations.
 
 *Buckets.*  Events wait on disk until all keys are known.  Then each event goes to the bucket of its key.
 
-Spark judges one bucket per task.  A bucket holds all operations of its keys, so judging needs no second sort or
-shuffle.  Keys are dealt so that all buckets hold about the same number of events.  A key with more than a bucket's
-share has a bucket to itself.  Bucket 000 holds the most events.  A bucket holds at most twice EVENTS_PER_BUCKET, unless
-a single key has more, or the number of buckets is BUCKETS_MAX.
+Spark judges one bucket per task.  A bucket contains all operations of its keys, so judging needs no second sort or
+shuffle.  Keys are distributed so that all buckets contain about the same number of events.  A key with more events than
+that has a bucket to itself.  Bucket 000 contains the most events.  A bucket contains at most twice EVENTS_PER_BUCKET,
+unless a single key has more, or the number of buckets is BUCKETS_MAX.
 
 Cost: each event is written to disk and read twice, 31 bytes each time.  Memory: one chunk of events, and for each core
 the events of one bucket at about 150 bytes each.
@@ -66,8 +66,8 @@ _WAITING = "waiting"
 def bucket_count(events: int) -> int:
     """Return the number of buckets for a history with this number of client events: a power of two from 8 to 1024.
 
-    The keys of a bucket share the budget of a search.  A run must get the same verdict on every machine, so the number
-    does not depend on the machine's cores.
+    The keys of a bucket share the budget of a search, and a run must get the same verdict on every machine.  So the
+    number does not depend on the machine's cores.
     """
     wanted = max(1, -(-events // EVENTS_PER_BUCKET))
     return min(BUCKETS_MAX, max(BUCKETS_MIN, 1 << (wanted - 1).bit_length()))
@@ -75,10 +75,13 @@ def bucket_count(events: int) -> int:
 
 @kernel
 def deal(sizes: Int64, order: Int64, count: int) -> tuple[Int32, Int64]:
-    """Put each key, the largest first, into the bucket that holds least (longest processing time first, Graham 1969).
+    """Put each key, the largest first, into the emptiest bucket (longest processing time first, Graham 1969).
 
-    sizes: events of each key.  order: keys, the largest first.  Returns (bucket of each key, events in each bucket).
-    The fullest bucket holds at most 4/3 of the fullest bucket in the best division.  O(keys * count).
+    sizes: number of events of each key
+    order: keys, the largest first
+
+    Returns (bucket of each key, number of events in each bucket).  The fullest bucket contains at most 4/3 of the
+    events of the fullest bucket in the best distribution.  O(keys * count).
     """
     bucket = np.zeros(sizes.shape[0], np.int32)
     filled = np.zeros(count, np.int64)
@@ -93,9 +96,9 @@ def deal(sizes: Int64, order: Int64, count: int) -> tuple[Int32, Int64]:
 
 
 class BucketWriter:
-    """Takes the events of a history in order, and writes the buckets when it has all events.
+    """Takes the events of a history in order, and writes the buckets once it has all events.
 
-    folder: where the buckets go.  Its old content is removed.
+    folder: folder of the buckets; its old content is removed
     """
 
     def __init__(self, folder: Path) -> None:
@@ -111,7 +114,8 @@ class BucketWriter:
     def write(self, walk: Walk, count: int | None = None) -> None:
         """Write the buckets.
 
-        walk: it has read all rows.  count: the largest number of buckets; None: the size of the history decides.
+        walk: a walk that has read all rows
+        count: maximum number of buckets; None: the size of the history decides
         """
         self._all.close()
         sizes = walk.sizes
@@ -141,9 +145,10 @@ class BucketWriter:
         shutil.rmtree(self._waiting)
 
     def _distribute(self, place: Int32, bucket_of: npt.NDArray[np.uint16], count: int) -> None:
-        """Split the waiting events by bucket, and keep their order.  Replace each key by its place among all keys.
+        """Split the waiting events by bucket, keep their order, and replace each key by its place among all keys.
 
-        place: of each key, in order of buckets.  bucket_of: the bucket of each key.
+        place: place of each key when keys are sorted by bucket
+        bucket_of: bucket of each key
         """
         for events in self._waiting_chunks():
             bucket = bucket_of[events["key"]]
@@ -165,7 +170,7 @@ class BucketWriter:
         return self._waiting / f"{number}"
 
     def _operations(self, number: int, first_key: int, keys: int, process_count: int) -> Operations:
-        """Return the operations of bucket `number`.  Its keys have the places from `first_key` on."""
+        """Return the operations of bucket `number`.  Its keys have consecutive places that begin at `first_key`."""
         waiting = np.fromfile(self._of(number), EVENT)
         self._of(number).unlink()
         process, type_, kind = (np.ascontiguousarray(waiting[name]) for name in ("process", "type", "kind"))
@@ -186,10 +191,10 @@ _RISING = dict.fromkeys(("index", "time_ns"), "DELTA_BINARY_PACKED")
 def seal(run_folder: Path) -> None:
     """Write `history.parquet` and `buckets/`, and remove the stream.
 
-    If there is no stream, or the manifest already names `history.parquet`, only the buckets are made again, and a
-    stream that is left is removed.  Otherwise the stream stays if it is damaged, if it differs from the manifest, or if
+    If there is no stream, or the manifest already lists `history.parquet`, only the buckets are written again, and a
+    remaining stream is removed.  Otherwise the stream is kept if it is corrupt, if it differs from the manifest, or if
     another machine signed the manifest.
-    Raises MalformedHistory if the history breaks its grammar, and names the row.  Then nothing is written.
+    Raises MalformedHistory, which names the row, if the history breaks its grammar.  Then nothing is written.
     """
     files = StoredRun(Path(run_folder))
     stream = files.root / STREAM
@@ -207,9 +212,10 @@ def seal(run_folder: Path) -> None:
 
 
 def write_buckets(history: pa.Table, folder: Path, count: int | None = None) -> None:
-    """Write the buckets of a history.  Its indices may have gaps: only the order of the rows matters.
+    """Write the buckets of a history.  Its indices may have gaps, because only the order of the rows matters.
 
-    count: the largest number of buckets; None: the size of the history decides.
+    count: maximum number of buckets; None: the size of the history decides
+
     Raises MalformedHistory, which names the first row that breaks the grammar.
     """
     walk, buckets = Walk("history"), BucketWriter(folder)
@@ -219,7 +225,7 @@ def write_buckets(history: pa.Table, folder: Path, count: int | None = None) -> 
 
 
 def _buckets_of(chunks: Iterable[pa.Table], files: StoredRun, history: HistoryWriter | None) -> Path:
-    """Write new buckets beside the old ones, and the chunks to `history`.  Returns the folder of the new buckets."""
+    """Write new buckets next to the old ones, and the chunks to `history`.  Returns the folder of the new buckets."""
     walk = Walk(files.root.name, _main_row(files))
     partial = files.buckets.with_name(files.buckets.name + ".partial")
     buckets = BucketWriter(partial)
@@ -236,8 +242,9 @@ def _buckets_of(chunks: Iterable[pa.Table], files: StoredRun, history: HistoryWr
 
 
 def _main_row(files: StoredRun) -> int | None:
-    """Return the first row of the main phase; None if that is not known.  `evidence` reports a journal that is
-    broken.
+    """Return the first row of the main phase; None if it is not known.
+
+    The check `evidence` reports a broken journal.
     """
     try:
         return next((phase.first_row for phase in files.record.phases if phase.name == MAIN), None)
@@ -246,15 +253,15 @@ def _main_row(files: StoredRun) -> int | None:
 
 
 def _in_place(partial: Path, files: StoredRun) -> None:
-    """Replace the old buckets by the new ones.  The history is complete and has its name by now."""
+    """Replace the old buckets by the new ones.  The history must be complete and have its final name."""
     shutil.rmtree(files.buckets, ignore_errors=True)
     partial.replace(files.buckets)
 
 
 class HistoryWriter:
-    """Writes `history.parquet` chunk by chunk in a thread of its own.
+    """Writes `history.parquet` chunk by chunk in a separate thread.
 
-    It is a context manager.  The file gets its name when the block ends.  If the block raises, the file is removed.
+    It is a context manager: the file gets its name when the block ends, and is removed if the block raises.
     """
 
     def __init__(self, path: Path) -> None:
@@ -271,7 +278,7 @@ class HistoryWriter:
         self._written: Future[None] | None = None
 
     def take(self, chunk: pa.Table) -> None:
-        """Wait until the chunk before this one is written, and begin to write this one."""
+        """Wait until the previous chunk is written, and begin to write this one."""
         self._wait()
         self._written = self._beside.submit(self._writer.write_table, chunk, ROWS_PER_GROUP)
 

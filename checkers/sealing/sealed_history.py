@@ -1,17 +1,18 @@
-"""Reads a sealed history: single rows for a witness, all rows chunk by chunk, or tables of SQL.
+"""Reads a sealed history: single rows for a witness, all rows chunk by chunk, or SQL tables.
 
-The number of a row is its index.  To read a few rows of `history.parquet` costs only the row groups that hold them.
+The number of a row is its index.  Reading a few rows of `history.parquet` costs only the row groups that contain them.
 
-Pairs the invokes of a history with their completions on whole columns; `history.paired` does it row by row.
+`paired_rows` pairs the invokes of a history with their completions on complete columns; `history.paired` pairs them
+row by row.
 
-*Tables* answer questions that are relational: who did how much, when and how often.  DuckDB answers in this process,
-reads only the columns that a question names, and writes to disk what does not fit into memory.  So the length of a
-history does not matter, and counting needs no parts that must be joined again.
+*Tables* answer relational questions: which client did how much, when and how often.  DuckDB runs in this process,
+reads only the columns that a query names, and writes to disk what does not fit into memory.  So a history may have any
+length, and counts need not be merged from parts.
 
     events       what clients did: schema HISTORY, without the rows of the nemesis
-    operations   each invoke of a client: process, f, key, value, payload, "index", invoked_ns; how (type) and when
-                 (ended_ns, ended_index) it ended, which node answered, and with which value (answered) and payload
-                 (answer); null while it is open
+    operations   one row per invoke of a client.  Its invoke: process, f, key, value, payload, "index", invoked_ns.
+                 Its completion: type, ended_ns, ended_index, node, value (answered) and payload (answer); null while
+                 the operation is open
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
 
 
 ROWS_PER_GROUP = 1 << 17
-"""Rows of a row group of `history.parquet`.  To read one group takes 10 to 20 ms."""
+"""Number of rows in a row group of `history.parquet`.  Reading one group takes 10 to 20 ms."""
 
 GROUPS_PER_CHUNK = 8
-"""Row groups in memory at once while a function reads the history: a million rows."""
+"""Number of row groups in memory at once while a function reads the history: a million rows."""
 
 Row = dict[str, Any]
 
@@ -51,7 +52,7 @@ History: TypeAlias = Path | str | pa.Table
 
 
 def read_rows(history: History, rows: Sequence[int], columns: Sequence[str] = HISTORY.names) -> list[Row]:
-    """Read these rows of a history as dicts, in the given order.  `type` is a number."""
+    """Read the rows with these numbers as dicts, in the given order.  `type` is a number."""
     if isinstance(history, pa.Table):
         chosen: list[Row] = history.select(list(columns)).take(pa.array(rows, pa.int64())).to_pylist()
         return chosen
@@ -85,7 +86,7 @@ def chunks_of_groups(history: History, columns: Sequence[str]) -> Iterator[pa.Ta
 
 
 def no_functions_of_registers(history: History) -> dict[str, list[str]]:
-    """Return the functions that clients invoked and that are neither CREATE nor of a register: key -> sorted names.
+    """Return {key: sorted functions} of what clients invoked, without CREATE and the functions of registers.
 
     Takes about 0.1 s per million events.  Memory: one chunk of rows.
     """
@@ -100,9 +101,9 @@ def no_functions_of_registers(history: History) -> dict[str, list[str]]:
 
 
 def refused(history: History, key: str, value: int | None, count_mismatches: bool) -> tuple[Row, Row] | None:
-    """Return the invoke and the completion of the first failed write or cas that would have put `value` into `key`.
+    """Return the invoke and the completion of the first failed write or cas that would have set `key` to `value`.
 
-    None if there is none.  count_mismatches: whether a cas counts that failed because it did not match.
+    Returns None if there is none.  count_mismatches: True if a cas that failed as a mismatch counts.
     """
     invokes: dict[int, Row] = {}
     for rows in chunks_of_groups(history, HISTORY.names):
@@ -127,11 +128,11 @@ def refused(history: History, key: str, value: int | None, count_mismatches: boo
 
 
 def paired_rows(index: np.ndarray, process: np.ndarray, type_: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columnar form of `history.paired`: (row of each invoke, row of its completion), in order of
-    invocation.
+    """Return (row of each invoke, row of its completion or -1 if it is open), in order of invocation.
 
-    index, process, type_: columns of a history, of one length, in any order of rows.  A row is a position in them;
-    -1 is the completion of an open operation.  Cost: a sort of the rows.
+    This is the columnar form of `history.paired`.  A row is a position in the columns.  Cost: a sort of the rows.
+
+    index, process, type_: columns of a history, of equal length, in any order of rows
     """
     order = np.lexsort((index, process))
     invokes = np.flatnonzero(type_[order] == Type.INVOKE)
@@ -144,7 +145,7 @@ def paired_rows(index: np.ndarray, process: np.ndarray, type_: np.ndarray) -> tu
 
 
 MEMORY = "2GB"
-"""What does not fit is written to disk meanwhile."""
+"""Memory limit of the database, which writes to disk what does not fit."""
 _ENDED = "CASE WHEN lead(type) OVER later > 0 THEN lead({}) OVER later END"
 _TABLES = f"""
 CREATE VIEW events AS SELECT * FROM history WHERE process >= 0;
@@ -161,9 +162,9 @@ SELECT * EXCLUDE (began) FROM (
 
 @contextmanager
 def history_tables(history: Path | pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a history as tables.  Raises MalformedHistory if it is not sealed.
+    """Open a history as tables.  Raises MalformedHistory if the history is not sealed.
 
-    Checkers of one run ask one after another, so the tables of the last file are kept."""
+    The tables of the last file are cached, because the checkers of one run query them one after another."""
     if isinstance(history, Path):
         try:
             state = history.stat()
@@ -180,7 +181,7 @@ def history_tables(history: Path | pa.Table) -> Iterator[duckdb.DuckDBPyConnecti
 
 @lru_cache(maxsize=1)
 def _tables_of_file(path: str, state: tuple[int, ...]) -> duckdb.DuckDBPyConnection:
-    """state: what changes with the file."""
+    """Return the tables of a file.  state: part of the cache key that changes with the file."""
     database = new_database()
     give_files(database, "history", [path])
     database.execute(_TABLES)
@@ -189,25 +190,25 @@ def _tables_of_file(path: str, state: tuple[int, ...]) -> duckdb.DuckDBPyConnect
 
 def new_database() -> duckdb.DuckDBPyConnection:
     """Open a database in memory without any table."""
-    import duckdb  # the import takes 0.25 s, and most commands judge nothing
+    import duckdb  # the import takes 0.25 s, and most commands need no database
 
     return duckdb.connect(":memory:", config={"temp_directory": tempfile.gettempdir(), "memory_limit": MEMORY})
 
 
 def give_files(sql: duckdb.DuckDBPyConnection, name: str, paths: Iterable[str]) -> None:
-    """Make a table of the rows of Parquet files."""
+    """Create a view of the rows of Parquet files."""
     sql.read_parquet([escape(path) for path in paths], hive_partitioning=False).create_view(name)
 
 
 def dicts(sql: duckdb.DuckDBPyConnection, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
-    """Return the answer to a query, each row as {column: value}.  values: of its question marks."""
+    """Return the result of a query, each row as {column: value}.  values: the parameters for its question marks."""
     answer = sql.execute(query, values)
     columns = [each[0] for each in answer.description]
     return [dict(zip(columns, row, strict=True)) for row in answer.fetchall()]
 
 
 def give_spans(sql: duckdb.DuckDBPyConnection, name: str, spans: Iterable[tuple[Any, int, int]]) -> None:
-    """Make a table of spans of time.  spans: (a name, begin_ns, end_ns)."""
+    """Register a table of time spans.  spans: (name, begin_ns, end_ns)."""
     columns = list(zip(*spans, strict=True)) or [(), (), ()]
     kinds = (pa.string(), pa.int64(), pa.int64())
     arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
@@ -215,7 +216,7 @@ def give_spans(sql: duckdb.DuckDBPyConnection, name: str, spans: Iterable[tuple[
 
 
 def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans without overlaps, in order."""
+    """Merge overlapping spans, and return them in order."""
     joined: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if joined and begin <= joined[-1][1]:

@@ -3,19 +3,19 @@
 Memory: ROWS_PER_CHUNK rows at about 200 bytes each, 150 bytes per distinct key and 24 bytes per process.  It does not
 depend on the length of the history.
 
-*Rules.*  Those for the rows of clients depend on the meaning of functions, which the grammar does not know.
+*Rules.*  The rules for the rows of clients depend on the meaning of functions, which the grammar does not know.
 
-Two rules concern the whole history.  Sealing refuses a history that breaks one of them:
+Two rules concern the history as a whole.  Sealing refuses a history that breaks one of them:
 
  - In a history with a read, write or cas, either every operation of a client has a key, or none has one.  An operation
-   without a key belongs to no object.  Histories of other functions follow the rules of their own checkers.
- - No row escapes judgement: clients create keys only before the main phase, and rows of the nemesis have no key.
+   without a key would belong to no object.  Histories of other functions follow the rules of their own checkers.
+ - Every row is judged: clients create keys only before the main phase, and rows of the nemesis have no key.
 
-The other rules concern one register.  A key that breaks one of them is not judged, and the other keys are:
+The other rules concern one register.  If a key breaks one of them, only this key is not judged:
 
  - An acknowledged write or cas repeats the values of its invoke.  An answer without a value contradicts nothing.
  - A cas has an expected value, a new value, or both.
- - Values are whole numbers.
+ - Values are integers.
 """
 
 from __future__ import annotations
@@ -69,11 +69,13 @@ _WITH_NULLS = pa.schema([field.with_nullable(True) for field in HISTORY])
 
 
 class Walk:
-    """State that is known of a history after the chunks read so far.
+    """State of a walk through a history after the chunks read so far.
 
-    named: the name of the history in messages.  main_row: the first row of its main phase; None: it has no phases.
+    named: name of the history in messages
+    main_row: first row of the main phase; None: the history has no phases
 
-    keys: names of all keys, in order of first appearance.  sizes: int64, for each key the events that go to a bucket.
+    keys: names of all keys, in order of first appearance
+    sizes: int64, number of events that go to a bucket, for each key
     """
 
     def __init__(self, named: str, main_row: int | None = None) -> None:
@@ -95,20 +97,21 @@ class Walk:
     def verify(self, chunk: pa.Table, gaps: bool = False) -> tuple[Int32, Int32, Int32]:
         """Verify the next rows.  Returns process, f and key of each row as numbers.
 
-        gaps: indices may have gaps, and need not begin at 0.
-        Raises MalformedHistory if a column is damaged, or holds text that is not UTF-8.  Raises it also for the first
-        row that breaks the grammar or a rule of clients, and names the row.
+        gaps: True if indices may have gaps and need not begin at 0
+
+        Raises MalformedHistory if a column is corrupt or contains text that is not UTF-8.  Raises it also for the first
+        row that breaks the grammar or a rule for clients, and names the row.
         """
         try:
             chunk.validate(full=True)
         except pa.ArrowInvalid as problem:
-            raise MalformedHistory(f"{self._named}: the rows from {self._rows} on are damaged ({problem})") from problem
+            raise MalformedHistory(f"{self._named}: the rows from {self._rows} on are corrupt ({problem})") from problem
         for name in _NEVER_NULL:
             if chunk.column(name).null_count:
-                raise MalformedHistory(f"{self._named}: column {name} holds a null, and every row must have a value")
+                raise MalformedHistory(f"{self._named}: column {name} contains a null, but every row must have a value")
         first, self._rows = self._rows, self._rows + len(chunk)
         if self._rows >= OPEN:
-            raise MalformedHistory(f"{self._named}: it has more than {OPEN - 1} events, which is the limit")
+            raise MalformedHistory(f"{self._named}: it has more than {OPEN - 1} events, which is the maximum")
         process, type_ = numpy_of(chunk, "process"), numpy_of(chunk, "type")
         dense = self._processes.dense(process)
         if self._processes.count > len(self._open.row):
@@ -129,7 +132,7 @@ class Walk:
     def events(self, chunk: pa.Table, gaps: bool = False) -> npt.NDArray[Any]:
         """Verify the next rows, and return the events (dtype EVENT) among them that go to a bucket.
 
-        These are the clients' events that have a key, except those of set-up. Raises as `verify`.
+        These are the clients' events that have a key, except those of set-up.  Raises like `verify`.
         """
         first = self._rows
         dense, f, key = self.verify(chunk, gaps)
@@ -146,7 +149,7 @@ class Walk:
 
 
 def chunks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the same rows as tables of ROWS_PER_CHUNK rows.  The last table may be shorter, and none is empty."""
+    """Regroup the rows into tables of ROWS_PER_CHUNK rows.  The last table may be shorter, and none is empty."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -162,17 +165,17 @@ def chunks_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def history_batches(run_folder: Path) -> Iterable[pa.RecordBatch]:
-    """Return the history of a run, sealed or not, in index order.  Raises MalformedHistory if there is neither."""
+    """Return the history of a run, sealed or not, in index order.  Raises MalformedHistory if there is none."""
     sealed, stream = run_folder / SEALED, run_folder / STREAM
     if sealed.exists():
         return sealed_batches(sealed)
     if stream.exists():
         return StreamReader(stream)
-    raise MalformedHistory(f"{run_folder}: holds neither {SEALED} nor {STREAM}")
+    raise MalformedHistory(f"{run_folder}: contains neither {SEALED} nor {STREAM}")
 
 
 def sealed_batches(history: Path) -> Iterator[pa.RecordBatch]:
-    """`history.parquet`, row group by row group.  Raises MalformedHistory if the file cannot be read."""
+    """Read `history.parquet`, row group by row group.  Raises MalformedHistory if the file cannot be read."""
     try:
         with pq.ParquetFile(history) as file:
             for group in range(file.num_row_groups):
@@ -182,13 +185,13 @@ def sealed_batches(history: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _read_only(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the column itself, as columns of Arrow are: a kernel is compiled once more for arrays that can change."""
+    """Make a column read-only, like the columns of Arrow.  For writable arrays, kernels would be compiled once more."""
     column.setflags(write=False)
     return column
 
 
 def _mark_mismatches(chunk: pa.Table, kind: Int8) -> None:
-    """Give every cas that failed as a mismatch the kind MISMATCH."""
+    """Set the kind of every cas that failed as a mismatch to MISMATCH."""
     failed = np.flatnonzero((numpy_of(chunk, "type") == Type.FAIL) & (kind == CAS))
     if len(failed):
         error, errors = dictionary_codes(chunk.column("error"))
@@ -197,7 +200,7 @@ def _mark_mismatches(chunk: pa.Table, kind: Int8) -> None:
 
 
 def values_of(chunk: pa.Table, name: str) -> tuple[Int64, Bools]:
-    """Return a value column with NIL for null, and whether each row holds the number NIL itself."""
+    """Return a value column with NIL for null, and for each row whether it contains the number NIL itself."""
     column = chunk.column(name)
     if column.null_count == len(column):
         return _read_only(np.full(len(column), NIL, np.int64)), np.zeros(len(column), bool)
@@ -217,11 +220,16 @@ _WRONG = {
     grammar.OTHER_FUNCTION: "process {process} completes {f!r}, but it had invoked something else in row {earlier}",
     grammar.OTHER_KEY: "process {process} completes on key {key!r}, but it had invoked on another in row {earlier}",
 }
-"""Rule of the grammar -> the sentence about the row that breaks it."""
+"""Rule of the grammar -> the sentence about the row that breaks the rule."""
 
 
 class RegisterRows(NamedTuple):
-    """Columns of a chunk.  mine: rows of clients, those of set-up left out.  process: dense.  Others: as in EVENT."""
+    """Columns of a chunk.
+
+    mine: True for rows of clients, except those of set-up
+    process: number of the process, counted densely
+    The other columns are as in EVENT.
+    """
 
     mine: Bools
     process: Int32
@@ -235,7 +243,11 @@ class RegisterRows(NamedTuple):
     def of(
         cls, chunk: pa.Table, clients: ClientRows, dense: Int32, processes: int, f: Int32, functions: list[str]
     ) -> RegisterRows:
-        """Read the next chunk.  dense: processes, as numbers below `processes`.  f: numbers of `functions`."""
+        """Read the next chunk.
+
+        dense: the process of each row as a number below `processes`
+        f: the function of each row as an index into `functions`
+        """
         process = numpy_of(chunk, "process")
         kind = np.array([KINDS.get(name, OTHER) for name in functions], np.int8)[f]
         (value, wrong), (value2, wrong2) = (values_of(chunk, name) for name in ("value", "value2"))
@@ -253,9 +265,9 @@ Row = Mapping[str, Any]
 
 
 class ClientRows:
-    """State that these rules need to remember of a history that is read chunk by chunk.
+    """State of the rules for the rows of clients, for a history that is read chunk by chunk.
 
-    main_row: the first row of the main phase; None: the history has no phases."""
+    main_row: first row of the main phase; None: the history has no phases"""
 
     def __init__(self, main_row: int | None = None) -> None:
         self._main_row = main_row
@@ -266,11 +278,13 @@ class ClientRows:
     def first_fault(
         self, chunk: pa.Table, first: int, process: Int32, f: Int32, functions: list[str], key: Int32
     ) -> tuple[int, str] | None:
-        """Return the first row that breaks a rule for the whole history, and what is wrong with it; None if there is
-        none.
+        """Return the first row that breaks a rule for the history as a whole, and what is wrong with the row.
 
-        first: number of the chunk's first row.  f: number of each row's function in `functions`.
-        key: number of each row's key, -1 if it has none.
+        Returns None if there is no such row.
+
+        first: number of the chunk's first row
+        f: index of each row's function in `functions`
+        key: number of each row's key, -1 if it has none
         """
         clients, created, known = process >= 0, _among((CREATE,), functions)[f], _among(KINDS, functions)[f]
         invokes = clients & ~created & (numpy_of(chunk, "type") == Type.INVOKE)
@@ -294,9 +308,10 @@ class ClientRows:
     def unfit_for_registers(
         self, chunk: pa.Table, process: Int32, dense: Int32, kind: Int8, values: Values, processes: int
     ) -> Bools:
-        """Return whether each row contradicts a register.
+        """Return, for each row, whether it contradicts a register.
 
-        kind, values: as in `operations.Events`.  dense: the process of each row as a number below `processes`.
+        kind, values: as in `operations.Events`
+        dense: the process of each row as a number below `processes`
         """
         if processes > len(self._invoked.value):
             self._invoked = grammar.with_more(
@@ -319,7 +334,10 @@ def _among(names: Container[str], functions: list[str]) -> Bools:
 
 
 def _first(known: int, first: int, chosen: Bools) -> int:
-    """`known` if it is a row, else the number of the first chosen row, else -1.  first: number of the first row."""
+    """Return `known` if it is a row, else the number of the first chosen row, or -1 if there is none.
+
+    first: number of the chunk's first row
+    """
     if known >= 0 or not chosen.any():
         return known
     return first + int(np.argmax(chosen))
@@ -331,7 +349,7 @@ def _is_null(chunk: pa.Table, name: str) -> Bools:
 
 
 def contradiction(history: History, key: str) -> str:
-    """Return one sentence about the first row of a key that contradicts a register; "" if there is none.
+    """Return a sentence about the first row of a key that contradicts a register; "" if there is none.
 
     Reads the whole history once.
     """

@@ -156,5 +156,5 @@ def test_a_text_that_is_no_text_is_refused() -> None:
     at = table.schema.get_field_index("key")
     bytes_ = pa.array([b"\xe5"] * len(table), pa.binary())
     broken = pa.Array.from_buffers(pa.string(), len(table), bytes_.buffers())
-    with pytest.raises(MalformedHistory, match="history: the rows from 0 on are damaged"):
+    with pytest.raises(MalformedHistory, match="history: the rows from 0 on are corrupt"):
         Walk("history").verify(table.set_column(at, table.schema.field(at), broken))

@@ -164,12 +164,12 @@ def test_an_event_that_lacks_what_every_event_has_is_refused(tmp_path: Path, nam
     at = table.schema.get_field_index(name)
     cells = table.column(name).to_pylist()
     column = pa.array([*cells[:3], None, *cells[4:]], table.schema.field(at).type)
-    with pytest.raises(MalformedHistory, match=f"column {name} holds a null"):
+    with pytest.raises(MalformedHistory, match=f"column {name} contains a null"):
         write_buckets(table.set_column(at, pa.field(name, column.type), column), tmp_path / "buckets")
 
 
 def test_a_folder_without_a_history_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MalformedHistory, match=r"holds neither history\.parquet nor history\.arrows"):
+    with pytest.raises(MalformedHistory, match=r"contains neither history\.parquet nor history\.arrows"):
         seal(tmp_path)
 
 
