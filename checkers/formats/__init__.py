@@ -1,1 +1,1 @@
-"""Reads histories of several formats, recognised by their content: EDN, JSON, Jepsen's log lines, our own Parquet."""
+"""Reads histories of several formats, recognized by their content: EDN, JSON, Jepsen's log, Krucible's Parquet."""

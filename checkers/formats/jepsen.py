@@ -1,26 +1,27 @@
-"""Jepsen's histories: EDN (`history.edn`), the log lines of `jepsen.util`, their columns alone (`history.txt`), and the
-operations of EDN as lines of JSON, or as one list in JSON (elle-cli).
+"""Reads Jepsen's histories: EDN (`history.edn`), the log lines of `jepsen.util`, these lines without the log's prefix
+(`history.txt`), and the operations of EDN as lines of JSON, or as one list in JSON (elle-cli).
 
-All become events.  The index is the position in the text.  An `:index` only shows whether the lines are in order: it
-may have gaps (some tools leave them), but it is a whole number and always rises.  (-1 stands for none, as in Jepsen.)
-Values that are no integers go into `payload` as JSON.  The process `:nemesis` becomes NEMESIS.  Times are kept only if
-every operation of a client has one: a missing time would be shown as 0.
+Operations become events.  An event's index is its position in the text.  An `:index` only shows whether the lines are
+in order: it may have gaps (some tools leave them), but it is an integer and always rises.  (-1 stands for none, as in
+Jepsen.)  Values that are not integers go into `payload` as JSON.  The process `:nemesis` becomes NEMESIS.  Times are
+kept only if every operation of a client has one: a missing time would be shown as 0.
 
 Some values are ambiguous.  A value `[a b]` of a cas is (expected, new).  `[k v]` of another operation is a key and its
-value only if the map has a `:key`.  (Tuples of `independent` tests are written `[k v]` too.  The text does not
-distinguish them from a list, so a caller chooses with `keyed=True`.) The `:rebalance-log` of a Kafka test (the
-partitions assigned or revoked in an operation) becomes a `["rebalance", keys]` at the end of its value.
+value only if the map has a `:key`.  (Tuples of `independent` tests are also written `[k v]`.  The text does not
+distinguish them from a list, so a caller chooses with `keyed=True`.)  The `:rebalance-log` of a Kafka test (the
+partitions assigned or revoked in an operation) becomes a `["rebalance", keys]` at the end of the operation's value.
 
-*EDN.*  A reader of EDN, the notation Jepsen writes histories in (github.com/edn-format/edn).
+*EDN.*  The notation in which Jepsen writes histories (github.com/edn-format/edn).
 
-In JSON names, keywords and strings are strings, and values have the form in which histories store them
+In JSON, names, keywords and strings are strings, and values have the form in which histories store them
 (`base/values.py`).
 
-Krucible has its own reader because a damaged history must be refused with the damaged line, which the readers on PyPI
-do not report.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, sets `SetValue`.  A
-map is a `dict` whose keys are names (`values.name_of_key`): 1 and "1" have two.  Numbers keep all their digits.  A
-tagged value is read as the value behind its tag (a record is its map); a `#uuid` gets lower case, because the case of
-its letters means nothing; a `#object` (Clojure cannot print what it holds), a regular expression and a var stay text.
+Krucible has its own reader because the message about a corrupt history must name the line, and the readers on PyPI do
+not report it.  Keywords and symbols become plain `str` without the colon, vectors and lists `list`, sets `SetValue`.  A
+map is a `dict` whose keys are names (`values.name_of_key`): 1 and "1" have different names.  Numbers keep all their
+digits.  A tagged value is read as the value behind its tag (a record is its map).  A `#uuid` gets lower case, because
+the case of its letters means nothing.  A `#object` (a Java object that Clojure cannot print), a regular expression and
+a var stay text.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from checkers.kernels import history_text
 from checkers.kernels.history_text import AT, LINE, TOP, TOP_LINE
 
 EXAMPLE = "{:process 0, :type :invoke, :f :write, :value 1}"
-"""An operation as error messages show it."""
+"""Example of an operation in error messages."""
 
 _TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
 _BEFORE_OPERATION = (
@@ -58,16 +59,16 @@ _BARE_LINE = re.compile(rf"^{_OPERATION}")
 _LOG_HINT = re.compile(rf"^{_BEFORE_OPERATION}", re.MULTILINE)
 _BARE_HINT = re.compile(r"\s*(?:\d+|:nemesis)\s+:(?:invoke|info)\s+:\S")
 _LIKE_AN_OPERATION = re.compile(r"jepsen\.util.*\t:|\t:(?:invoke|ok|fail|info)\t|^\s*[\[(]?\s*(?:#[\w.]+)?\{.*:type\b")
-"""Pattern of an operation, even if it is damaged, or if it is EDN among lines of a log."""
+"""Pattern of an operation, even if the operation is corrupt, or if it is EDN among lines of a log."""
 _NEMESIS = "nemesis"
-"""The process of faults.  Any other name could be that of a client, whose operations must not be skipped."""
+"""The process of faults.  Any other name might be a client's, and operations of clients must not be skipped."""
 _INT64 = range(-(2**63), 2**63)
 _INT32 = range(-(2**31), 2**31)
 
 
 _WINDOW_BYTES = 1 << 16
 LineReader = Callable[[str, int], dict[str, Any] | None]
-"""Returns the operation of a line with this number, or None.  Raises MalformedHistory."""
+"""Function (line, its number) -> the operation of the line, or None.  Raises MalformedHistory."""
 
 
 def read_edn(
@@ -75,9 +76,12 @@ def read_edn(
 ) -> tuple[list[Line], MalformedHistory | None]:
     """Read up to `limit` operations of an EDN history: maps one after another, or one vector or list of maps.
 
-    state: as of the kernels (`history_text`); it is advanced beyond the text read. first: index of the first operation.
-    more: text follows the content, which may end within an operation.  Returns (at least one operation, unless the
-    content ends, and the damage after them or None).
+    Returns the operations and the error that follows them, or None.  There is at least one operation unless the content
+    ends.
+
+    state: state of the kernels (`history_text`), which is moved behind the operations that were read
+    first: index of the first operation
+    more: True if text follows the content, which may end within an operation
     """
     size_bytes = _WINDOW_BYTES if limit < len(content) else len(content)
     while True:
@@ -112,7 +116,7 @@ def read_edn(
 def read_lines(
     content: bytes, state: Int64, keyed: bool, first: int, limit: int, operation_of: LineReader
 ) -> tuple[list[Line], MalformedHistory | None]:
-    """Read up to `limit` lines like `read_edn`, each with one operation or none."""
+    """Read up to `limit` lines, each with one operation or none.  Parameters and result are those of `read_edn`."""
     lines = list[Line]()
     for _ in range(limit):
         end = content.find(b"\n", state[AT]) + 1 or len(content)
@@ -130,9 +134,10 @@ def read_lines(
 
 
 def lines_of_json_list(content: bytes) -> bytes:
-    """Return the items of a list in JSON, one a line: in the line where each begins, or in the next one that is free.
+    """Convert a list in JSON to lines of JSON, one item a line.
 
-    Raises MalformedHistory if the list is damaged, or if something follows it.
+    An item stands in the line in which it begins in the list, or in the next free line.
+    Raises MalformedHistory if the list is corrupt, or if something follows it.
     """
     text, written, at = content.decode(), list[str](), 0
     line = free = 1
@@ -151,23 +156,23 @@ def lines_of_json_list(content: bytes) -> bytes:
 
 
 def operation_of_json(line: str, number: int) -> dict[str, Any] | None:
-    """Return the operation of a line of JSON; None if it is empty.  Raises MalformedHistory."""
+    """Return the operation in a line of JSON; None if the line is empty.  Raises MalformedHistory."""
     if not line.strip():
         return None
     try:
         value = json_value(line.removesuffix("\n"))
     except ValueError as problem:
-        raise MalformedHistory(f"line {number}: it is no JSON object ({problem})") from problem
+        raise MalformedHistory(f"line {number}: not a JSON object ({problem})") from problem
     return _operation(Form(number, value))
 
 
 def operation_of_log(line: str, number: int, bare: bool) -> dict[str, Any] | None:
-    """Return the operation of a line of a log, or of columns alone (`bare`); None if it has none.
+    """Return the operation in a line of a log; None if the line has none.  Raises MalformedHistory.
 
-    Raises MalformedHistory.
+    bare: True if lines have only the columns of an operation, without the log's prefix
     """
     if not line.endswith("\n") and line.strip():
-        raise MalformedHistory(f"line {number}: the last line has no end, so an operation may be cut off")
+        raise MalformedHistory(f"line {number}: the last line has no line feed, so an operation may be cut off")
     line = line.rstrip()
     match = (_BARE_LINE if bare else _LOG_LINE).match(line)
     if match is None:
@@ -179,11 +184,11 @@ def operation_of_log(line: str, number: int, bare: bool) -> dict[str, Any] | Non
         case [process, type_, f, *value] if len(value) < 2:
             stated = value[0] if value else None
             return {"process": process, "type": type_, "f": f, "value": stated, "error": error}
-    raise MalformedHistory(f"line {number}: an operation is a process, a type, an f and a value: {line!r:.60}")
+    raise MalformedHistory(f"line {number}: an operation needs a process, a type, an f and a value: {line!r:.60}")
 
 
 def _without_error(operation: str) -> tuple[str, str | None]:
-    """Return (process, type, f and value; the error after them).  An error is any text, and an answer has none."""
+    """Split a line into the operation and the error after it.  An error is any text, and an ok answer has none."""
     columns = operation.split("\t", 4)
     if len(columns) < 5 or columns[1].strip() not in (":fail", ":info"):
         return operation, None
@@ -191,12 +196,12 @@ def _without_error(operation: str) -> tuple[str, str | None]:
 
 
 def looks_like_log(text: str) -> bool:
-    """Return whether some line has the look of a line that `jepsen.util` logs."""
+    """Return True if a line of the text begins like a line that `jepsen.util` logs."""
     return _LOG_HINT.search(text) is not None
 
 
 def looks_like_columns(text: str) -> bool:
-    """Return whether the first line is an operation without a log around it, as in Jepsen's history.txt."""
+    """Return True if the first line is an operation without the prefix of a log, as in Jepsen's history.txt."""
     return _BARE_HINT.match(text) is not None
 
 
@@ -208,9 +213,9 @@ def _operation(form: Form) -> dict[str, Any]:
 
 
 def json_value(text: str) -> Any:
-    """Return a value of JSON as one of EDN; an object with the name #set alone is a set.  Raises ValueError."""
+    """Parse JSON into a value like those of EDN.  An object whose only name is #set is a set.  Raises ValueError."""
     if "\\u" in text and _HALF.search(_NO_HALVES.sub("", text)):
-        raise ValueError("half of a character (a surrogate) that has no other half")
+        raise ValueError("an unpaired surrogate (half of a character)")
     try:
         value = _JSON.decode(text)
     except json.JSONDecodeError as problem:
@@ -232,7 +237,7 @@ def _demand_shallow(value: Any, depth: int) -> None:
 def _object(pairs: list[tuple[str, Any]]) -> Any:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("an object has a name twice")
+        raise ValueError("an object has the same name twice")
     return in_one_order(found[SET]) if list(found) == [SET] and isinstance(found[SET], list) else found
 
 
@@ -247,7 +252,7 @@ def _exact(digits: str) -> float | Decimal:
 
 
 def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 _JSON = json.JSONDecoder(
@@ -260,7 +265,7 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def _line_of(index: int, line: int, operation: dict[str, Any], keyed: bool) -> Line:
-    """Return the row of one operation.  Raises MalformedHistory if it is none."""
+    """Return the row of one operation.  Raises MalformedHistory if the map is not an operation."""
     stated = operation.get("index")
     if stated is not None and (not _is_int64(stated) or stated < -1):
         raise MalformedHistory(f"line {line}: {no_place(stated)}")
@@ -306,7 +311,7 @@ def _type(operation: dict[str, Any], line: int) -> Type:
 
 
 def _with_rebalances(operation: dict[str, Any], value: Any) -> Any:
-    """Return the value, and after it the operation's rebalances, if both are as in a Kafka test."""
+    """Return the value, with the operation's rebalances at its end if the operation is that of a Kafka test."""
     log = operation.get("rebalance-log")
     if not isinstance(value, list) or not isinstance(log, list):
         return value
@@ -351,13 +356,13 @@ def _error(operation: dict[str, Any], value: Any) -> str | None:
 
 
 def error_of(text: str) -> str:
-    """Return the text of an error that is an EDN value."""
+    """Return the text of an error that is written in EDN."""
     (form,) = FormReader(text).items(whole=True)
     return encode(form.value)
 
 
 def error_of_json(text: str) -> str:
-    """Return the text of an error that is a value of JSON."""
+    """Return the text of an error that is written in JSON."""
     return encode(json_value(text))
 
 
@@ -387,10 +392,10 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "\\
 _CHARS = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t", "backspace": "\b", "formfeed": "\f"}
 
 DEPTH_LIMIT = 100
-"""Nesting beyond this is damage, not data."""
+"""Maximum nesting of a value.  Deeper text is corrupt."""
 
 DIGITS_LIMIT = 1000
-"""Maximum length of a number."""
+"""Maximum number of digits of a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +412,9 @@ _Token = tuple[str, str]
 class FormReader:
     """Reads the values of a text.
 
-    at: its position in the text. line: of the last token. top: the bracket around all values, or "".
+    at: position in the text
+    line: line of the last token
+    top: opening bracket around all values, or ""
     """
 
     def __init__(self, text: str, line: int = 1, top: str = "", top_line: int = 1) -> None:
@@ -418,9 +425,10 @@ class FormReader:
         self._top, self._top_line = top, top_line
 
     def items(self, *, whole: bool = False) -> Iterator[Form]:
-        """Yield every top-level value; of vectors and lists the items, each with a line of its own, unless `whole`.
+        """Yield every top-level value.
 
-        Raises MalformedHistory ("line N ...") at the first damage, after what came before it.
+        Of a top-level vector or list, yield each item with its line instead, unless `whole`.  At the first error, yield
+        the values before it and then raise MalformedHistory ("line N ...").
         """
         while (token := self.next_token()) is not None:
             if self._top and token[0] == "close":
@@ -434,7 +442,7 @@ class FormReader:
             self.must_close(self._top, self._top_line, None)
 
     def place(self) -> tuple[int, int, str, int]:
-        """Return the position: offset, line, and the bracket around all values with its line."""
+        """Return the position: offset, line, the bracket around all values, and the line of this bracket."""
         self._count_lines()
         return self.at, self.line, self._top, self._top_line
 
@@ -460,7 +468,7 @@ class FormReader:
         return token
 
     def form(self, token: _Token) -> Iterator[Form]:
-        """Return the value that begins with this token; nothing if the token discards the next one."""
+        """Yield the value that begins with this token, or nothing if the token is a `#_`, which discards a value."""
         line = self.line
         if token[0] == "discard":
             self._discard(0)
@@ -504,13 +512,13 @@ class FormReader:
         raise self._damage(f"unexpected {text!r}")
 
     def _discard(self, depth: int) -> None:
-        """Skip the next value, plus one more value for each `#_` before it."""
+        """Skip the next value, plus one more for each `#_` in front of it."""
         while (token := self.required())[0] == "discard":
             self._discard(depth)
         self.value(token, depth)
 
     def _collection(self, opened: str, depth: int, space: str = "") -> Any:
-        """Return a list, set or map.  space: namespace of the keys of a map that name none."""
+        """Return a list, set or map.  space: namespace of the map's keys that have none."""
         line, items = self.line, []
         while (token := self.next_token()) is not None and token[0] != "close":
             if token[0] == "discard":
@@ -528,7 +536,7 @@ class FormReader:
             items[::2] = [_in_space(space, key) if isinstance(key, str) else key for key in items[::2]]
         found = dict(zip(map(name_of_key, items[::2]), items[1::2], strict=True))
         if len(found) < len(items) // 2:
-            raise self._damage('a map has a key twice; :a and "a" count as one')
+            raise self._damage('a map has a key twice; :a and "a" are the same key')
         return found
 
     def _number(self, text: str) -> int | float | Decimal:
@@ -543,7 +551,7 @@ class FormReader:
             raise self._damage(str(problem)) from problem
 
     def _based(self, text: str) -> int:
-        """Return a whole number in another base, as Clojure reads it: 0x10, 010 and 2r101."""
+        """Parse an integer in another base, like Clojure: 0x10, 010 and 2r101."""
         digits = text.rstrip("N")
         if len(digits) > DIGITS_LIMIT:
             raise self._damage(f"a number of more than {DIGITS_LIMIT} digits")
@@ -552,17 +560,17 @@ class FormReader:
         try:
             found = int(figures, int(base))
         except ValueError as problem:
-            raise self._damage(f"{text} is no number") from problem
+            raise self._damage(f"{text} is not a number") from problem
         return -found if digits[0] == "-" else found
 
     def _whole(self, text: str) -> str:
-        """Return the text with halves of characters joined: Java's escapes name each half of a large character."""
+        """Return the text with surrogate pairs joined: Java escapes a character beyond U+FFFF as two halves."""
         if not any("\ud800" <= c <= "\udfff" for c in text):
             return text
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError as problem:
-            raise self._damage("half of a character (a surrogate) that has no other half") from problem
+            raise self._damage("an unpaired surrogate (half of a character)") from problem
 
     def _count_lines(self) -> None:
         self.line += self._text.count("\n", self._counted, self.at)

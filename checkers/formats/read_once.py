@@ -1,11 +1,11 @@
 """Reads the content of a file that a user names, once and with a time limit, and recognizes its format.
 
-A named pipe is read like a file (`xzcat history.edn.xz | … check /dev/stdin`).  Its content comes only once, so nothing
-opens a path a second time.  A pipe without data is refused after a while.
+A named pipe is read like a file (`xzcat history.edn.xz | … check /dev/stdin`).  Its content can be read only once, so
+no function opens a path a second time.  A pipe without data is refused after PATIENCE_S.
 
-What gzip (RFC 1952) or zstd (RFC 8878) compressed is unpacked.  A file that was cut off or damaged is refused.  A long
-text comes in pieces, so it is never held as a whole.  A run folder of Krucible and that of a test in Jepsen's store
-stand for their history.
+Content that is compressed with gzip (RFC 1952) or zstd (RFC 8878) is unpacked.  A file that is cut off or corrupt is
+refused.  A long text is read in pieces, so it is never in memory completely.  A run folder of Krucible, or a test's
+folder in Jepsen's store, may be named instead of its history.
 
 *Formats.*  Recognizes the formats of `session_files.py` by the first bytes of a file, without importing their readers.
 """
@@ -26,33 +26,34 @@ from typing import BinaryIO, cast
 from checkers.base.history import MalformedHistory
 
 PATIENCE_S = 60.0
-"""A pipe is refused if its first byte does not come within this time."""
+"""Seconds within which the first byte of a pipe must arrive."""
 
 
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 UNPACKED_SIZE_BYTES_MAX = 2_000_000_000
-"""A few bytes may unpack to more than any memory holds."""
+"""Maximum size of unpacked content.  A few bytes may unpack to more than fits into memory."""
 
 PIECE_BYTES = 1 << 24
-"""Size of the pieces of a text; a shorter text is one piece."""
+"""Size of the pieces of a text.  A shorter text is one piece."""
 
 _HISTORIES = ("history.parquet", "history.edn", "history.edn.gz", "jepsen.log", "test.jepsen")
-"""Files with the history of a run of Krucible or a test of Jepsen, best first; the last one is refused, with advice."""
+"""Files with the history of a run of Krucible or a test of Jepsen, best first.  The last is refused, with advice."""
 _BESIDE_IT = ("journal.jsonl", "history.txt", "results.edn", "test.fressian")
-"""Other files that lie there.  Two files of these names make a folder that of one run or test."""
+"""Other files in such a folder.  A folder with two files of these names is that of one run or test."""
 
 
 def history_in(folder: Path) -> Path | None:
-    """Return the file with the history, if this folder is a run of Krucible, or a test in Jepsen's store."""
+    """Return the file with the history if this folder is a run of Krucible, or a test in Jepsen's store."""
     there = [name for name in (*_HISTORIES, *_BESIDE_IT) if (folder / name).is_file()]
     return folder / there[0] if len(there) > 1 and there[0] in _HISTORIES else None
 
 
 class Pieces:
-    """The content of a file, which comes once: pieces of whole lines.
+    """The content of a file, which can be read only once, as pieces of complete lines.
 
-    first: the first one, or all of a short file. rest: the later ones.
+    first: the first piece; of a short file, the complete content
+    rest: the later pieces
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
@@ -60,7 +61,7 @@ class Pieces:
         self.first = next(self.rest)
 
     def whole(self) -> bytes:
-        """Return the content; of a long file only once."""
+        """Return the complete content.  For a long file this works only once."""
         return b"".join([self.first, *self.rest])
 
 
@@ -76,10 +77,10 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def read_pieces(path: Path) -> Pieces:
-    """Return the content of a file or pipe, unpacked; everything after its first piece is read later.
+    """Read a file or pipe, and unpack it.  Everything after the first piece is read later.
 
-    Raises OSError, also for a device other than a terminal and for a silent pipe, and MalformedHistory ("byte N ...")
-    for invalid gzip or zstd data; so does reading the rest.
+    Raises OSError, also for a device other than a terminal and for a pipe without data.  Raises MalformedHistory
+    ("byte N ...") for invalid gzip or zstd data.  Reading the later pieces may raise the same errors.
     """
     return Pieces(_chunks(path))
 
@@ -97,7 +98,7 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 
 class _Counted:
-    """A file that counts the bytes that were read."""
+    """A file that counts the bytes read from it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self.size_bytes, self.closed = file, 0, False
@@ -117,7 +118,7 @@ def _unpacked(packed: _Counted, program: str) -> Iterator[bytes]:
         if program == "gzip":
             stream = cast(BinaryIO, gzip.GzipFile(fileobj=cast(BinaryIO, packed), mode="rb"))
         else:
-            import pyarrow as pa  # few texts need it
+            import pyarrow as pa  # most texts do not need it
 
             stream = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), "zstd")
         while chunk := stream.read(PIECE_BYTES):
@@ -158,11 +159,11 @@ def _opened_pipe(path: Path) -> BinaryIO:
 PLUME, AWDIT, CHRONOS, DBCOP, COBRA_LOG = "Plume text", "AWDIT text", "Chronos", "DBCop", "Cobra"
 
 PARAMETERS = struct.Struct("<5Q")
-"""Head of a history of DBCop."""
+"""Header of a DBCop history."""
 LENGTH = struct.Struct("<Q")
 
 COBRA_RECORDS = {b"S"[0]: 8, b"C"[0]: 8, b"A"[0]: 8, b"W"[0]: 24, b"R"[0]: 32}
-"""The tags of Cobra's records -> the bytes after the tag: start, commit and abort of a transaction, write, read."""
+"""Tag of a Cobra record -> number of bytes after the tag: start, commit and abort of a transaction, write, read."""
 COBRA_RECORDS_STAMPED = {tag: size + (8 if chr(tag) in "SC" else 0) for tag, size in COBRA_RECORDS.items()}
 
 _PLUME_HINT = re.compile(rb"[rw]\(\d")
@@ -174,7 +175,7 @@ _LOOK_AHEAD = 64
 
 
 def session_format(content: bytes) -> str | None:
-    """Return the name of the format of a file with this beginning; None if it is none of them."""
+    """Return the name of the format of a file that begins with these bytes; None if it is none of these formats."""
     head = content[:65536].lstrip(b"\xef\xbb\xbf \t\r\n")
     if _PLUME_HINT.match(head):
         return PLUME
@@ -188,7 +189,7 @@ def session_format(content: bytes) -> str | None:
 
 
 def _is_dbcop(content: bytes) -> bool:
-    """Return whether parameters and a text are followed by a time."""
+    """Return True if the content begins with parameters, a text and a time."""
     if len(content) < PARAMETERS.size + 3 * LENGTH.size:
         return False
     (info,) = LENGTH.unpack_from(content, PARAMETERS.size)
@@ -200,13 +201,13 @@ def _is_dbcop(content: bytes) -> bool:
 
 
 def is_cobra_log(content: bytes) -> bool:
-    """Return whether this is the beginning of a log of Cobra: whole records, the first of which starts a
+    """Return True if this is the beginning of a log of Cobra: complete records, the first of which starts a
     transaction."""
     return cobra_records(content, _LOOK_AHEAD) is not None
 
 
 def cobra_records(content: bytes, records_max: int) -> dict[int, int] | None:
-    """Return the sizes of records, without or with time stamps, that fit the first records; None if neither does."""
+    """Return the sizes of records with which the first records can be read: with or without time stamps, or None."""
     if content[:1] != b"S" or len(content) < 18 or b"\x00" not in content[:64]:
         return None
     for sizes in (COBRA_RECORDS, COBRA_RECORDS_STAMPED):
@@ -220,9 +221,9 @@ def cobra_records(content: bytes, records_max: int) -> dict[int, int] | None:
 
 
 def cobra_logs(folder: Path) -> list[Path]:
-    """Return the logs of a folder, in order of their names, if any is a log of Cobra; there is one for each session.
+    """Return the logs of a folder, one per session, in order of their names; [] if none of them is a log of Cobra.
 
-    Damaged ones are not skipped, because missing transactions look like violations.
+    Corrupt logs are not skipped, because missing transactions look like violations.
     """
     logs = [path for path in sorted(folder.glob("*.log")) if path.is_file()]
     return logs if any(is_cobra_log(_head(path)) for path in logs) else []

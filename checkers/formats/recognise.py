@@ -1,4 +1,4 @@
-"""Any history file, recognised by its content: Parquet or Arrow of ours, EDN or log lines of Jepsen's, JSON.
+"""Reads any history file, recognized by its content: Krucible's Parquet or Arrow, Jepsen's EDN or log lines, JSON.
 
 A history is read in two steps.  The first makes rows.  The second verifies their grammar (`rows.py`).
 
@@ -42,14 +42,14 @@ _FOREIGN = {
 _HEAD_BYTES = 1 << 16
 _JSON = re.compile(r'\s*\{\s*"[^"\n]*"(?::|\s+:\s)')
 _JSON_LIST = re.compile(rf"\s*\[{_JSON.pattern}")
-"""Pattern of JSON: the name of the first field is a string, followed by a colon."""
+"""Pattern of JSON: an object whose first name is a string followed by a colon."""
 _EDN = re.compile(r"(?:[\s,\[(]|;[^\n]*|#[\w.]+)*\{")
-"""Pattern of the first map of EDN, possibly in a vector or list."""
+"""Pattern of EDN up to its first map, which may be in a vector or list."""
 
 
 @dataclass
 class ReadHistory:
-    """A history that was read, as columns; events are made of them on first use."""
+    """A history that was read, as columns.  Events are created on first use."""
 
     columns: HistoryColumns
     unit: str
@@ -61,7 +61,7 @@ class ReadHistory:
 
     @cached_property
     def without_value(self) -> frozenset[int]:
-        """Indices of events that state no value, not even nil."""
+        """Indices of events whose operation has no value, not even nil."""
         return frozenset(self.columns.index[~self.columns.flag(history_text.HAS_VALUE)].tolist())
 
     def place_of(self, index: int) -> str:
@@ -73,8 +73,9 @@ class ReadHistory:
 def read_history(content: Pieces, *, keyed: bool = False) -> ReadHistory:
     """Read the content of a file, and verify the grammar: the only path from bytes to typed events.
 
-    keyed: an EDN value `[k v]` is a key and its value (`jepsen.independent`).  Raises MalformedHistory ("line N ..." or
-    "row N ..."), and OSError if the file cannot be read.
+    keyed: True if an EDN value `[k v]` is a key and its value (`jepsen.independent`)
+
+    Raises MalformedHistory ("line N ..." or "row N ..."), and OSError if the file cannot be read.
     """
     joined, reader = Joined(), None
     is_table = content.first.startswith((PARQUET_MAGIC, ARROW_STREAM_MAGIC, ARROW_FILE_MAGIC))
@@ -117,7 +118,7 @@ def _by_kernels(size_bytes: int) -> bool:
 
 
 class _TextReader:
-    """Reads a text piece by piece: the kernels read common forms, and Python the others."""
+    """Reads a text piece by piece.  The kernels read common forms, and Python reads all others."""
 
     def __init__(self, content: Pieces, keyed: bool, joined: Joined) -> None:
         for begins, words in _FOREIGN.items():
@@ -141,7 +142,7 @@ class _TextReader:
         self._text, self._state = text, np.array([0, 1, 0, 0, 0, 1, not is_log], np.int64)
 
     def read(self) -> MalformedHistory | None:
-        """Read the text.  Returns the damage at which it ends."""
+        """Read the text.  Returns the error that stopped the reader, or None."""
         by_kernels, line, left = _by_kernels(len(self._text)), 1, b""
         if by_kernels:
             size_bytes = len(self._text)
@@ -159,7 +160,10 @@ class _TextReader:
             left, piece = self._text[self._state[AT] :], _text(following, line)
 
     def _read_piece(self, *, more: bool) -> MalformedHistory | None:
-        """Read as much of the text as can be read.  more: another piece follows."""
+        """Read the current piece.  Returns the error that stopped the reader, or None.
+
+        more: True if another piece follows, so that the last operation may be incomplete
+        """
         data, state, joined, batch = np.frombuffer(self._text, np.uint8), self._state, self._joined, 1
         spare, work = np.empty(1 << 16, np.uint8), np.empty(history_text.WORK, np.int64)
         while True:
@@ -192,15 +196,17 @@ class _TextReader:
 
 
 def _text(content: bytes, line: int) -> bytes:
-    """Return UTF-8 text with lines that end in a line feed.  line: number of the first one.
+    """Return UTF-8 text whose lines end in a line feed.
 
-    Raises MalformedHistory if the content is none.
+    line: number of the first line
+
+    Raises MalformedHistory if the content is not UTF-8 text.
     """
     if b"\r" in content:
         content = content.replace(b"\r\n", b"\n")
     if (at := content.find(b"\x00")) >= 0:
         line += content.count(b"\n", 0, at)
-        raise MalformedHistory(f"line {line}: a NUL byte, which no text of a history has")
+        raise MalformedHistory(f"line {line}: a NUL byte, which is not allowed in the text of a history")
     try:
         if not content.isascii():
             content.decode()

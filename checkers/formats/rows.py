@@ -1,7 +1,7 @@
 """A history as columns, and the grammar that every history must follow.
 
   * A process has at most one open operation.
-  * A completion needs its invoke, and is about the same key.  A completion that names no key has that of its invoke.
+  * A completion needs an invoke with the same key.  A completion without a key has the key of its invoke.
   * After an `info` a process is retired.
   * An `:index` may have gaps (some tools leave them), but it always rises.  (-1 stands for none, as in Jepsen.)
 
@@ -28,17 +28,19 @@ from checkers.kernels.history_text import Table, number_texts
 from checkers.kernels.transactions.payloads import Bytes, Texts, new_texts
 
 LINE, ROW = "line", "row"
-"""The position that an error names: a line of a text, or a row of a table."""
+"""Unit of the position in an error message: a line of a text, or a row of a table."""
 
 TRANSACTION = "txn"
-"""The f of operations that name none, or nil: histories of Elle."""
+"""Function (`f`) of operations that have none or nil, as in histories of Elle."""
 
 
 class OperationRows(NamedTuple):
-    """HistoryColumns of operations.
+    """Operations as columns, one row per event.
 
-    number: line of a text, or row of a table.  stated: its :index, or NO_INDEX.  flags: see `history_text`.
-    f, key, error: numbers of texts; -1 if there is none.
+    number: line of a text, or row of a table
+    stated: the operation's :index, or NO_INDEX
+    flags: see `history_text`
+    f, key, error: index of a text; -1 if there is none
     """
 
     number: Int64
@@ -73,9 +75,11 @@ class Line(NamedTuple):
 
 @dataclass
 class HistoryColumns:
-    """A history.  f, key, error: numbers of names, -1 if there is none.  index: position, or the index of a table.
+    """A history as columns.
 
-    payloads: (bytes, where the payload of each row begins) of consecutive rows; an empty payload is none.
+    f, key, error (in `rows`): index into `f`, `keys` and `errors`; -1 if there is none
+    index: position of each event; of a table, its index column
+    payloads: for consecutive rows, (bytes, bounds of each row's payload); an empty payload stands for none
     """
 
     rows: OperationRows
@@ -87,7 +91,7 @@ class HistoryColumns:
     nodes: Sequence[str] | None = None
 
     def flag(self, bit: int) -> Bools:
-        """Return the rows that have a flag."""
+        """Return a mask of the rows that have a flag."""
         return np.asarray((self.rows.flags & bit) != 0)
 
     def code(self, f: str) -> int:
@@ -95,7 +99,7 @@ class HistoryColumns:
         return self.f.index(f) if f in self.f else -2
 
     def key_name(self, row: int) -> str:
-        """Return the key of a row that has one; "None" if it has none."""
+        """Return the key of a row, or "None" if the row has none."""
         return self.keys[self.rows.key[row]] if self.rows.key[row] >= 0 else "None"
 
     def value_in_words(self, row: int) -> str:
@@ -119,7 +123,7 @@ class HistoryColumns:
         return data[begin:end].tobytes().decode() if end > begin else None
 
     def events(self, which: Sequence[int] | None = None) -> list[Event]:
-        """Return the events of some rows, or of all."""
+        """Return the events of these rows, or of all rows."""
         rows = [np.asarray(column if which is None else column[list(which)]).tolist() for column in self.rows]
         _, _, time, process, type_, flags, f, key, error, value, value2 = rows
         index = (self.index if which is None else self.index[list(which)]).tolist()
@@ -155,19 +159,19 @@ class HistoryColumns:
 
 
 def columns_of(events: Sequence[Event]) -> HistoryColumns:
-    """Return events as columns."""
+    """Convert events to columns."""
     joined = Joined(nodes=[event.node for event in events], indices=[event.index for event in events])
     joined.add_lines([Line(event.index, event) for event in events])
     return joined.columns(str)[0]
 
 
 _ODD = 1 << 30
-"""Codes from here on number the texts of rows that no kernel read."""
+"""Smallest code of a text in a row that Python read, not a kernel."""
 
 
 @dataclass
 class Joined:
-    """HistoryColumns as they grow, from rows that a kernel read and from lines."""
+    """HistoryColumns under construction, from rows that a kernel read and from lines that Python read."""
 
     parts: list[OperationRows] = field(default_factory=list)
     payloads: list[tuple[Bytes, Int64]] = field(default_factory=list)
@@ -180,7 +184,7 @@ class Joined:
     )
 
     def add_table(self, table: Table, first: int, payload_bytes: Bytes, text: Bytes) -> None:
-        """Append rows that a kernel wrote, from row `first` on.  text: the bytes that it read."""
+        """Append rows that a kernel wrote, from row `first` on.  text: bytes from which the kernel read them."""
         if first == len(table):
             return
         self._texts = self._texts or [new_texts(), new_texts(), new_texts()]
@@ -206,7 +210,7 @@ class Joined:
         self.parts.append(OperationRows._make(c.astype(t) for c, t in zip(columns, _DTYPES, strict=True)))
         begin = table[first - 1, history_text.END] if first else 0
         written = payload_bytes.view()
-        written.flags.writeable = False  # read-only like Arrow's arrays: kernels are compiled for one type
+        written.flags.writeable = False  # read-only like Arrow's arrays, so that kernels are compiled for one type
         self.payloads.append((written, np.concatenate([[begin], table[first:, history_text.END]])))
         self.count += len(table) - first
 
@@ -238,9 +242,9 @@ class Joined:
         self.count += len(lines)
 
     def columns(self, error_of: Callable[[str], str]) -> tuple[HistoryColumns, list[tuple[str, int, int]]]:
-        """Return all rows, and the keys that stand as a text and as a value: (name, both numbers in `keys`).
+        """Return all rows, and the keys that occur both as a text and as a value: (name, both indices in `keys`).
 
-        error_of: the text of an error that is an EDN value.
+        error_of: function that returns the text of an error written in EDN or JSON
         """
         empty = (np.empty(0, dtype) for dtype in _DTYPES)
         rows = OperationRows._make(np.concatenate(c) for c in zip(empty, *self.parts, strict=True))
@@ -262,14 +266,14 @@ class Joined:
 
 
 def _numbered(names: Sequence[_N]) -> tuple[list[_N], Int32]:
-    """Return (distinct names, the number of each)."""
+    """Return (distinct names, the index of each name among them)."""
     codes: dict[_N, int] = {}
     numbers = [codes.setdefault(name, len(codes)) for name in names]
     return list(codes), np.array(numbers, np.int32)
 
 
 def _coded(column: Int32, codes: Int32, kernel_count: int) -> Int32:
-    """Replace the codes of a column, those of kernels and those from _ODD on, by those of distinct names."""
+    """Replace the codes of a column, from kernels and from Python (>= _ODD), by indices of distinct names."""
     places = np.where(column >= _ODD, column - _ODD + kernel_count, column)
     return np.where(column < 0, -1, np.append(codes, -1)[places]).astype(np.int32)
 
@@ -281,20 +285,22 @@ def _texts_of(texts: Texts) -> list[tuple[str, int]]:
 
 
 _Rule = tuple[Bools, Callable[[int], str]]
-"""(the rows that violate a rule, a function that describes the error of such a row)."""
+"""(Mask of the rows that violate a rule, function that describes the violation in such a row)."""
 
 
 def check_grammar(
     columns: HistoryColumns, twice: Sequence[tuple[str, int, int]], unit: str, *, whole: bool = True
 ) -> HistoryColumns:
-    """Return the history, with the keys that completions have from their invokes.
+    """Verify the grammar.  Returns the history, with the keys of invokes added to their completions.
 
-    twice: as `Joined.columns` returns it.  whole: no rows follow.
-    Raises MalformedHistory naming the line or row that breaks the grammar first.
+    twice: second result of `Joined.columns`
+    whole: True if no rows follow
+
+    Raises MalformedHistory, which names the first line or row that breaks the grammar.
     """
     rows = columns.rows
     if not len(columns.index) and whole:
-        raise MalformedHistory(f"{unit} 1: no operation in the whole file")
+        raise MalformedHistory(f"{unit} 1: the file contains no operation")
     before = _row_before(rows.process)
     doing = np.where(before >= 0, rows.type[before], -1)
     client = rows.process != NEMESIS
@@ -304,7 +310,7 @@ def check_grammar(
         created = client & (rows.f == columns.code(CREATE))
         of_clients = np.bincount(rows.f[client & ~created], minlength=len(columns.f)) > 0
         foreign = ~client & of_clients[rows.f]
-        words = f"is invoked by clients in this history, and here by no client (process {NEMESIS})"
+        words = f"is invoked by clients in this history, but here by process {NEMESIS}, which is not a client"
         _demand([(foreign, lambda row: f"{columns.f[rows.f[row]]} {words}")], columns, unit)
     timed = bool((columns.flag(history_text.HAS_TIME) | ~client).all())
     key = np.where(answers & (rows.key < 0), rows.key[before], rows.key)
@@ -312,7 +318,7 @@ def check_grammar(
 
 
 def _demand(rules: Sequence[_Rule], columns: HistoryColumns, unit: str) -> None:
-    """Raise MalformedHistory for the first row that breaks a rule; of several rules the first one counts."""
+    """Raise MalformedHistory for the first row that breaks a rule.  If it breaks several, the first is reported."""
     broken = [(int(np.argmax(wrong)), order, words) for order, (wrong, words) in enumerate(rules) if wrong.any()]
     if broken:
         row, _, words = min(broken, key=lambda each: each[:2])
@@ -340,7 +346,7 @@ def _of_values(
     yield (
         ok & has_value & ~is_nil & (rows.key < 0) & ~split & split[before],
         lambda row: (
-            f"the invoke was [key value], and the answer {columns.value_in_words(row)} has no key; "
+            f"the invoke was [key value], but the answer {columns.value_in_words(row)} has no key; "
             "write it as [key answer]"
         ),
     )
@@ -350,7 +356,7 @@ def _of_values(
     client = rows.process != NEMESIS
     created = client & (rows.f == columns.code(CREATE))
     if unit == LINE:
-        words = f"{CREATE} is the name of set-up's operations in histories of ours, and no model judges them"
+        words = f"{CREATE} is reserved for set-up in Krucible's own histories, and no model judges it"
         yield created, lambda _: words
     elif created.any():
         first_use = np.full(len(columns.keys) + 1, count)
@@ -362,7 +368,7 @@ def _of_values(
 
 
 def _of_processes(columns: HistoryColumns, unit: str, before: Int64) -> Iterator[_Rule]:
-    """Yield the rules about what a process may do, from its row before each row."""
+    """Yield the rules about what a process may do, given the previous row of the process."""
     number, type_, f, key = columns.rows.number, columns.rows.type, columns.rows.f, columns.rows.key
     doing = np.where(before >= 0, type_[before], -1)
     client, invokes = columns.rows.process != NEMESIS, type_ == Type.INVOKE
@@ -403,9 +409,9 @@ def _of_processes(columns: HistoryColumns, unit: str, before: Int64) -> Iterator
 
 
 def _row_before(process: Int32) -> Int64:
-    """Return, for each row, the row of the same process before it; -1 if there is none."""
+    """Return, for each row, the previous row of the same process; -1 if there is none."""
     narrow = process if len(process) == 0 or process.max() > 32_000 else process.astype(np.int16)
-    order = np.argsort(narrow, kind="stable")  # narrow numbers are sorted in O(rows)
+    order = np.argsort(narrow, kind="stable")  # 16-bit numbers are sorted in O(rows)
     before = np.full(len(process), -1, np.int64)
     same = process[order[1:]] == process[order[:-1]]
     before[order[1:][same]] = order[:-1][same]
@@ -421,18 +427,18 @@ def _wrong_index(index: int, highest: int) -> str:
 
 
 def _two_objects(name: str, _: int) -> str:
-    words = f"a key stands as the text {name!r} and as the value {name}, which are two objects: write one of them"
-    return f"{words} otherwise"
+    words = f"a key occurs as the text {name!r} and as the value {name}, which are two objects"
+    return f"{words}: rename one of them"
 
 
 def no_place(index: object) -> str:
-    """Return a sentence about an `:index` that is no valid position."""
+    """Return a sentence about an `:index` that is not a valid position."""
     words = f":index {in_words(index):.40} is no whole number from 0 on, so the order of the lines is not certain"
     return f"{words}; leave :index out if the lines are in order"
 
 
 def _retired_by(row: int, before: Int64, type_: Int8) -> int:
-    """Return the row of the info that retired the process of this row."""
+    """Return the first of the infos that retired the process of this row."""
     row = int(before[row])
     while type_[before[row]] == Type.INFO:
         row = int(before[row])

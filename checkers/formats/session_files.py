@@ -1,4 +1,4 @@
-"""Histories of transactions by session, as the checkers of the field write them, recognised by their content.
+"""Reads histories of transactions by session in the formats of known checkers, recognized by their content.
 
     format          from form
     DBCop           DBCop, PolySI, VeriStrong bincode: parameters, then sessions of transactions of events
@@ -9,15 +9,15 @@
     Chronos         Chronos and Aion (TimeKiller) JSON: transactions with the system's own time stamps
 
 Such a file has sessions, and no real time: it does not show which transactions of two sessions overlapped.  Time stamps
-of the system, if there are any, are a guess of the order, never a demand.
+of the system, if there are any, are only a guess at the order: a valid history need not follow them.
 
-*Initial state.*  A read of 0 shows that nothing was written, and in Chronos' files also one of null.  In Cobra's logs
+*Initial state.*  A read of 0 may show the initial state; in Chronos's files, so does a read of null.  In Cobra's logs,
 two write ids represent it.  A transaction that is alone in its session and writes 0 to every key is the initial state.
 
 *Aborted.*  A transaction that the file marks as not successful did not happen.  Within a successful transaction, a
 failed write did not happen either, and a failed read showed nothing.
 
-Readers bound their memory before they allocate: no count in a file is trusted beyond the number of bytes.
+Readers limit their memory before they allocate: no count in a file may exceed what its number of bytes allows.
 """
 
 from __future__ import annotations
@@ -50,13 +50,17 @@ _INT64 = range(-(2**63), 2**63)
 class SessionHistory:
     """Transactions as columns; those of a session are in its order.
 
-    format: the name of the format.  lists: whether the operations are appends and reads of lists.
-    session: int32 per transaction, any numbers.  status: int8, Type.OK, FAIL or INFO.
-    first: int64[transactions + 1]; the operations of t are rows first[t] to first[t + 1].
-    kind: int8, READ or WRITE.  key, value: int64 per row.  nothing: bool per row, a read of the initial state.
-    list_first, lists: int64; the list that a row read is lists[list_first[row]:list_first[row + 1]].
-    zero_is_nothing: whether a read of 0 may show the initial state.
-    begin, end: int64 per transaction, ranks of the system's time stamps; empty if there are none.
+    format: name of the format
+    lists: True if the operations are appends and reads of lists
+    session: int32 per transaction, any numbers
+    status: int8 per transaction, Type.OK, FAIL or INFO
+    first: int64[transactions + 1]; the operations of t are rows first[t] to first[t + 1] - 1
+    kind: int8 per row, READ or WRITE
+    key, value: int64 per row
+    nothing: bool per row, True for a read of the initial state
+    list_first, lists_read: int64; the list that a row read is lists_read[list_first[row]:list_first[row + 1]]
+    zero_is_nothing: True if a read of 0 may show the initial state
+    begin, end: int64 per transaction, ranks of the system's time stamps; empty if there are none
     """
 
     format: str
@@ -76,14 +80,14 @@ class SessionHistory:
 
 
 def read_session_history(content: bytes) -> SessionHistory:
-    """Return the history in the content of a file whose format `session_format` knows.
+    """Read the history in a file's content, whose format `session_format` must know.
 
-    Raises MalformedHistory ("line N ..." or "byte N ..."): the content is damaged, or only a part of a history.
+    Raises MalformedHistory ("line N ..." or "byte N ...") if the content is corrupt, or only a part of a history.
     """
     format_name = read_once.session_format(content)
     if format_name == read_once.COBRA_LOG:
         raise MalformedHistory(
-            "byte 0: one log of a Cobra history, whose sessions are one log each: name the folder of the unpacked logs"
+            "byte 0: a Cobra history has one log per session, and this is one: name the folder of the unpacked logs"
         )
     readers = {
         read_once.PLUME: _read_plume,
@@ -95,11 +99,11 @@ def read_session_history(content: bytes) -> SessionHistory:
 
 
 _Write = tuple[int, int, int]
-"""Session, key and value."""
+"""(session, key, value)."""
 
 
 class _Rows:
-    """Operations as they are read."""
+    """Columns of a `SessionHistory` under construction."""
 
     def __init__(self) -> None:
         self.session, self.status, self.first = array("q"), array("b"), array("q", [0])
@@ -115,7 +119,7 @@ class _Rows:
         self.list_first.append(len(self.lists))
 
     def end(self, session: int, status: int) -> None:
-        """The rows since the last end are a transaction."""
+        """End a transaction, which consists of the rows since the last call."""
         self.session.append(session)
         self.status.append(status)
         self.first.append(len(self.kind))
@@ -129,7 +133,11 @@ class _Rows:
         stamps: Int64 | None = None,
         lost: Sequence[_Write] = (),
     ) -> SessionHistory:
-        """stamps: int64[transactions, 2], begin and end.  lost: writes that failed, each an aborted transaction."""
+        """Return the history.
+
+        stamps: int64[transactions, 2], begin and end
+        lost: writes that failed; each becomes an aborted transaction
+        """
         for session, key, value in lost:
             self.add(WRITE, key, value)
             self.end(session, _FAIL)
@@ -155,19 +163,20 @@ class _Rows:
 # DBCop
 
 _EVENT = struct.Struct("<BqqB")
-"""write, key, value, success."""
+"""(write, key, value, success)."""
 
 
 class _Bytes:
-    """Bytes that are read from the front."""
+    """Bytes that are read from front to back."""
 
     def __init__(self, content: bytes, at: int) -> None:
         self._content = content
         self.at = at
 
     def length(self, unit_bytes: int, what: str) -> int:
-        """Read a count of following items, each of at least `unit_bytes`.  Raises MalformedHistory if it cannot be
-        right.
+        """Read the count of the following items, each of at least `unit_bytes`.
+
+        Raises MalformedHistory if the content is too short for so many items.
         """
         if self.at + read_once.LENGTH.size > len(self._content):
             raise self._ends(what)
@@ -178,7 +187,7 @@ class _Bytes:
         return int(count)
 
     def skip(self, size: int) -> int:
-        """Return the place of the next `size` bytes."""
+        """Skip the next `size` bytes.  Returns the position of the first of them."""
         began, self.at = self.at, self.at + size
         return began
 
@@ -234,7 +243,7 @@ def _read_plume(content: bytes) -> SessionHistory:
         if max(numbers) not in _INT64 or min(numbers) not in _INT64:
             raise MalformedHistory(f"line {number}: {line.rstrip()[:60].decode()!r} has a number of more than 64 bits")
         if txn < -1:
-            words = "a number from 0 on, or -1 of an aborted transaction"
+            words = "it must be 0 or more, or -1 for an aborted transaction"
             raise MalformedHistory(f"line {number}: transaction {txn}: {words}")
         session, is_write = sessions.setdefault(named, len(sessions)), f == b"w"
         if txn == -1:
@@ -270,7 +279,7 @@ def _read_awdit(content: bytes) -> SessionHistory:
         if set(text) in ({"-"}, {"="}):
             if text != separators.setdefault(text[0], text):
                 raise MalformedHistory(
-                    f"line {number}: {text[:60]!r} is not as long as the lines of {text[0]} before it"
+                    f"line {number}: {text[:60]!r} differs in length from the lines of {text[0]} before it"
                 )
             if len(rows.kind) > rows.first[-1]:
                 rows.end(session, _OK)
@@ -288,7 +297,7 @@ def _read_awdit(content: bytes) -> SessionHistory:
 # Cobra's logs
 
 _INITIAL = (0xBEBEEBEE, 0xDEADBEEF)
-"""Write ids of the initial state, and of a missing key."""
+"""Write ids that stand for the initial state, and for a missing key."""
 _OF_COLLECTION = (0x23332333, 0x66666666)
 """Write ids that garbage collection reads."""
 
@@ -305,7 +314,7 @@ def read_cobra_folder(folder: Path) -> SessionHistory:
 
 
 def _read_cobra_log(content: bytes, session: int, name: str, rows: _Rows) -> None:
-    """A transaction whose end the log lacks has an unknown outcome."""
+    """Read the log of one session.  A transaction without an end in the log has an unknown outcome."""
     if not content:
         return
     sizes = read_once.cobra_records(content, len(content))
@@ -318,7 +327,7 @@ def _read_cobra_log(content: bytes, session: int, name: str, rows: _Rows) -> Non
             break
         tag, numbers = chr(content[at]), struct.unpack_from(f">{size // 8}q", content, at + 1)
         if running == (tag == "S"):
-            raise MalformedHistory(f"byte {at} of {name}: a record {tag} where no such record can stand")
+            raise MalformedHistory(f"byte {at} of {name}: a record {tag} is not possible here")
         if tag == "S":
             running = True
         elif tag in "CA":
@@ -342,7 +351,7 @@ class _Stamp(msgspec.Struct):
 
 
 class _StampedOperation(msgspec.Struct, forbid_unknown_fields=True):
-    """An operation whose field has another name may be damaged, and must not disappear silently."""
+    """An operation of a Chronos history.  An unknown field is an error, so that a corrupt operation is not ignored."""
 
     t: str
     k: int
@@ -367,7 +376,7 @@ def _read_chronos(content: bytes) -> SessionHistory:
     known: set[int | str] = set()
     for txn in found:
         if txn.tid in known:
-            words = "its tid stands twice, so a transaction was copied, or another was lost"
+            words = "its tid occurs twice, so a transaction was copied, or another was lost"
             raise MalformedHistory(f"transaction {txn.tid!r:.40}: {words}")
         known.add(txn.tid)
         for operation in txn.ops:
@@ -388,7 +397,7 @@ def _add_stamped(rows: _Rows, txn: _StampedTransaction, operation: _StampedOpera
     elif name in (("a", "append") if lists else ("w", "write")) and isinstance(value, int):
         rows.add(WRITE, operation.k, value)
     else:
-        raise MalformedHistory(f"transaction {txn.tid!r:.40}: no operation of a history of Chronos: {operation!r:.80}")
+        raise MalformedHistory(f"transaction {txn.tid!r:.40}: not an operation of a Chronos history: {operation!r:.80}")
 
 
 def _stamps(found: Sequence[_StampedTransaction]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
@@ -397,7 +406,7 @@ def _stamps(found: Sequence[_StampedTransaction]) -> Iterator[tuple[tuple[int, i
 
 
 def _ranks(stamps: list[tuple[tuple[int, int], tuple[int, int]]]) -> Int64:
-    """int64[transactions, 2]: the places of begin and end among all time stamps.  At equal ones, ends come first."""
+    """Return int64[transactions, 2]: ranks of begin and end among all time stamps.  Of equal ones, ends come first."""
     rank = {stamp: number for number, stamp in enumerate(sorted({each for pair in stamps for each in pair}))}
     ranks = np.array([[2 * rank[begin] + 1, 2 * rank[end]] for begin, end in stamps], np.int64).reshape(-1, 2)
     ranks[:, 1] = np.maximum(ranks[:, 1], ranks[:, 0] + 1)

@@ -1,7 +1,7 @@
-"""Krucible's own histories: Parquet at rest, an Arrow stream while a test runs.
+"""Reads Krucible's own histories: Parquet files, and the Arrow stream that is written while a test runs.
 
-Both are read whole from memory and checked before use: a footer, a page or a single row may be damaged.  Every error
-names the first unreadable row (from 0).
+Both are read into memory completely and checked before use, because a footer, a page or a single row may be corrupt.
+Every error names the first unreadable row (from 0).
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from checkers.base.values import parse
 from checkers.formats.rows import Line
 
 _DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError)
-"""Errors that pyarrow raises over damaged bytes; UnicodeDecodeError is a ValueError."""
+"""Errors that pyarrow raises for corrupt bytes.  UnicodeDecodeError is a ValueError."""
 
 
 def read_parquet(content: bytes) -> Iterator[Line]:
-    """Raises MalformedHistory ("row N: ...")."""
+    """Read the rows of a Parquet file.  Raises MalformedHistory ("row N: ...")."""
     try:
         table = pq.read_table(pa.BufferReader(content), use_threads=False)
         table = table.select(HISTORY.names).cast(HISTORY)
         table.validate(full=True)
     except _DAMAGE as problem:
-        raise MalformedHistory(f"row 0: not a history of ours ({_first_line(problem)})") from problem
+        raise MalformedHistory(f"row 0: not a history of Krucible ({_first_line(problem)})") from problem
     yield from _lines(table, 0)
 
 
 def read_stream(content: bytes) -> Iterator[Line]:
-    """The rows of an Arrow stream.  Raises MalformedHistory ("row N: ...").
+    """Read the rows of an Arrow stream.  Raises MalformedHistory ("row N: ...").
 
-    The stream may lack its end mark if its writer was killed.  An incomplete batch is damage.
+    The stream may lack its end mark if its writer was killed.  An incomplete batch is an error.
     """
     return _rows_of(content, lambda source: iter(pa.ipc.open_stream(source)))
 
 
 def read_file(content: bytes) -> Iterator[Line]:
-    """The rows of an Arrow file.  Raises MalformedHistory ("row N: ...")."""
+    """Read the rows of an Arrow file.  Raises MalformedHistory ("row N: ...")."""
     return _rows_of(content, lambda source: iter(pa.ipc.open_file(source).read_all().to_batches()))
 
 
@@ -49,7 +49,7 @@ def _rows_of(content: bytes, batches_of: Callable[[pa.BufferReader], Iterator[pa
     try:
         batches = batches_of(pa.BufferReader(content))
     except _DAMAGE as problem:
-        raise MalformedHistory(f"row 0: not a history of ours ({_first_line(problem)})") from problem
+        raise MalformedHistory(f"row 0: not a history of Krucible ({_first_line(problem)})") from problem
     row = 0
     while True:
         try:
@@ -69,7 +69,7 @@ def _lines(table: pa.Table, first: int) -> Iterator[Line]:
     try:
         rows = table.to_pylist()
     except _DAMAGE as problem:
-        raise MalformedHistory(f"row {first}: not a history of ours ({_first_line(problem)})") from problem
+        raise MalformedHistory(f"row {first}: not a history of Krucible ({_first_line(problem)})") from problem
     before = -1
     for number, row in enumerate(rows, first):
         event = _event(row, number)
@@ -89,7 +89,7 @@ def _event(row: dict[str, Any], number: int) -> Event:
         words = f"process {row['process']} is neither a client (0 or more) nor the nemesis ({NEMESIS})"
         raise MalformedHistory(f"row {number}: {words}")
     if row["payload"] is not None and row["value"] is not None and row["process"] != NEMESIS:
-        raise MalformedHistory(f"row {number}: it has both a value and a payload, and one operation has one value")
+        raise MalformedHistory(f"row {number}: it has both a value and a payload, but an operation has only one value")
     if row["payload"] is not None and row["process"] != NEMESIS:  # rows of the nemesis contain text
         try:
             parse(row["payload"])

@@ -52,9 +52,9 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     ),
 }  # fmt: skip
 REFUSED_IN_TEXT: dict[str, tuple[str, str, str]] = {
-    "create of a client": ("cas-register", "create 9->9", "1: create is the name of set-up's"),
+    "create of a client": ("cas-register", "create 9->9", "1: create is reserved for set-up"),
     "a key as text and as number": (
-        "kv", 'put "a"->"a" @"1"; get ->"" @1', "3: a key stands as the text '1'"
+        "kv", 'put "a"->"a" @"1"; get ->"" @1', "3: a key occurs as the text '1'"
     ),
     "tuples of keys and values": (
         "set", "add [3 1]->[3 1]; read [3 nil]->[3 [1]]", "3: read of [3, null] looks like [key value]: use --keyed"

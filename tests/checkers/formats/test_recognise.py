@@ -48,7 +48,7 @@ def test_a_key_comes_from_key_or_if_demanded_from_the_value(tmp_path: Path) -> N
 @pytest.mark.parametrize("answer", ["[1 2 3]", "7", "[]", '"x"'])
 def test_a_keyed_operation_needs_a_keyed_answer(tmp_path: Path, answer: str) -> None:
     text = f"{{:process 0 :type :invoke :f :read :value [0 nil]}}\n{{:process 0 :type :ok :f :read :value {answer}}}\n"
-    with pytest.raises(MalformedHistory, match=r"line 2: the invoke was .key value., and the answer .* has no key"):
+    with pytest.raises(MalformedHistory, match=r"line 2: the invoke was .key value., but the answer .* has no key"):
         read_any(written(tmp_path, text), keyed=True)
     assert read_any(written(tmp_path, text.replace("[0 nil]", "nil")), keyed=True)[1].key is None
 

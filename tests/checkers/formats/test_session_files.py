@@ -201,7 +201,7 @@ REFUSED = {
     "a damaged name in Chronos": (
         in_chronos(WRITE.replace('"v"', '"w"')), r"line 1: a history of Chronos that is damaged .*unknown field `w`"
     ),
-    "a transaction that stands twice": (in_chronos(WRITE, 2), "its tid stands twice"),
+    "a transaction that stands twice": (in_chronos(WRITE, 2), "its tid occurs twice"),
     "a transaction without a number": (b"w(1,1,0,0)\nr(1,1,0,-2)\n", "line 2: transaction -2"),
 }  # fmt: skip
 

@@ -224,9 +224,9 @@ def test_json_is_read_as_the_edn_of_the_same_values() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("NaN", "NaN is no number"),
-        ('"\\ud800"', "half of a character (a surrogate) that has no other half"),
-        ('{"a": 1, "a": 2}', "an object has a name twice"),
+        ("NaN", "NaN is not a number"),
+        ('"\\ud800"', "an unpaired surrogate (half of a character)"),
+        ('{"a": 1, "a": 2}', "an object has the same name twice"),
         ("1" * 1001, "a number of more than 1000 digits"),
         ("[" * 200 + "]" * 200, "nested deeper than 100"),
         ("[1,]", "column 61: Expecting value"),
@@ -237,7 +237,7 @@ def test_damaged_json_is_refused_with_its_line(value: str, words: str) -> None:
     line = '{{"process": 0, "type": "invoke", "f": "add", "value":    {}}}\n'
     answer = '{"process": 0, "type": "ok", "f": "add", "value": 1}\n'
     content = line.format(1) + answer + line.format(value)
-    assert read(content.encode(), False) == f"line 3: it is no JSON object ({words})"
+    assert read(content.encode(), False) == f"line 3: not a JSON object ({words})"
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded histories are not here")
@@ -366,7 +366,7 @@ def test_items_of_one_vector_have_lines_of_their_own() -> None:
         ('{:a 5 "a" 7}', r"line 1: a map has a key twice"),
         ("{1 5 1 7}", r"line 1: a map has a key twice"),
         ("[" * 200, r"line 1: nested deeper"),
-        ("1\n[08]", r"line 2: 08 is no number"),
+        ("1\n[08]", r"line 2: 08 is not a number"),
         (f"36r{'z' * 2_000_000}", r"line 1: a number of more than \d+ digits$"),
         ('1\n"abc def\n3', r"line 2: unexpected '\"abc'$"),
         ("1\n2 )", r"line 2: unexpected '\)'"),
