@@ -3,9 +3,10 @@ failover.
 
     python -m bench.quorum [--nodes 3 5] [--writers 1 64] [--rounds 5] [--seconds 3] [--only writes failover …]
 
-Servers are processes on loopback.  All clusters of a size run all the time and are loaded in turn, so that a machine
-that gets slower favours neither; which is first alternates.  Writers write to the leader, each to an object of its own,
-one write in flight (`instruments/quorum_clusters.py`).  Writes count once acknowledged; both systems fsync before it.
+Servers are processes on loopback; those of KRaft run on Debian's Python, as in containers.  All clusters of a size run
+all the time and are loaded in turn, so that a machine that gets slower favours neither; which is first alternates.
+Writers write to the leader, each to an object of its own, one write in flight (`instruments/quorum_clusters.py`).
+Writes count once acknowledged; both systems fsync before it.
 
 A figure is the median of the rounds.  Processor time is that of all threads (`/proc/PID/stat`, in steps of 10 ms).  The
 client's is shown, too: where client and leader together fill the processors, a rate says little.

@@ -21,6 +21,7 @@ import socket
 import struct
 import subprocess
 import sys
+import sysconfig
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,11 @@ from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 VALUE_FIRST = 10**12
 """Values have thirteen digits, so that each fits into the place of the last one."""
+_OF_DEBIAN = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+PYTHON_OF_NODES = _OF_DEBIAN if os.access(_OF_DEBIAN, os.X_OK) else sys.executable
+"""Python that runs the servers: Debian's, as in the containers, if it has the version of this one.  It is compiled with
+profiles and link-time optimization, which a Python that somebody compiled for himself often lacks."""
+_PACKAGES = sysconfig.get_path("purelib")
 _CORRELATION_ID_AT = 8
 _ERROR_CODE_AT = 4 + 4 + 1 + 4 + 1
 """Behind size, correlation id, tags, throttle time and the number of responses."""
@@ -268,7 +274,12 @@ class QuorumCluster(ABC):
         output = (self.folder / f"{server}.log").open("ab")
         with output:
             self._processes[server] = subprocess.Popen(
-                self._command(server), cwd=_ROOT, stdout=output, stderr=output, stdin=subprocess.DEVNULL
+                self._command(server),
+                cwd=_ROOT,
+                env={**os.environ, "PYTHONPATH": _PACKAGES},
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
             )
 
     def stop(self, server: int, by: signal.Signals = signal.SIGTERM) -> None:
@@ -375,7 +386,7 @@ class KRaft(QuorumCluster):
         return self.folder / f"config{server}.json"
 
     def _command(self, server: int) -> list[str]:
-        return [sys.executable, "-m", "system_under_test.kraft", "--config", str(self._config(server))]
+        return [PYTHON_OF_NODES, "-m", "system_under_test.kraft", "--config", str(self._config(server))]
 
     async def _leads(self, server: int) -> bool:
         return await self._described(server) is not None
