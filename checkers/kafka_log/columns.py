@@ -1,19 +1,20 @@
 """Reads histories of Kafka's logs as columns, from events or from a file.
 
-A few queries read all payloads at once (`rows.sql`).  If they cannot, or if there are few operations, each is read by
-itself, and an error names the problem.
+A few queries read all payloads at once (`rows.sql`).  If a query fails, or if there are few operations, a slower reader
+reads one operation at a time, and its error names the problem.
 
 *Events.*  Reads operations on Kafka's logs from the events of a history.  A key is one partition: a log with offsets.
 
     f                payload of the completion (the invoke has neither offsets nor answers)
     send, poll, txn  [["send", key, [offset, value]], ["poll", {key: [[offset, value], ...], ...}], ...]
     assign           [key, ...]  the consumer of this process reads these partitions from now on
-    subscribe        [key, ...]  the same, but the group assigns them, and may take them away at any time
+    subscribe        [key, ...]  the same, but the consumer group assigns partitions, and may revoke them at any time
 
-An offset is null if the client never learnt it; `["send", key, value]` means the same.  An acknowledged operation
-repeats the sends and polls of its invoke: it may add offsets, and the results of polls.  In a transaction,
-`["rebalance", [key, ...]]` names partitions that were assigned or revoked during it.  Keys are compared as text,
-because JSON maps have text keys; values are compared as JSON values.  No value is sent twice to a key.
+An offset is null if the client never learnt it; `["send", key, value]` means the same.  The completion of an
+acknowledged operation repeats the sends and polls of its invoke, and may add offsets and the results of polls.  In a
+transaction, `["rebalance", [key, ...]]` names partitions that were assigned or revoked during the transaction.  Keys
+are compared as text, because JSON maps have text keys; values are compared as JSON values.  No value is sent twice to
+a key.
 
 *Offsets.*  Numbers the offsets of all keys: each offset of each key gets a slot, and slots of one key are consecutive.
 """
@@ -57,10 +58,13 @@ OFFSET_MAX = 2**63 - 1
 
 @dataclass(slots=True)
 class KafkaOperation:
-    """One operation.  invoked, completed: positions in the history; completed is None if the outcome is unknown.
+    """One operation.
 
-    sends: (key, message) in order.  polls: per poll, messages by key.  keys: those of an assignment.
-    rebalanced: keys that were assigned or revoked during it.
+    invoked, completed: positions of its events in the history; completed is None if the outcome is unknown
+    sends: (key, message) in the order of the payload
+    polls: for each poll, its messages by key
+    keys: keys of an assign or a subscribe
+    rebalanced: keys that were assigned or revoked during the operation
     """
 
     process: int
@@ -75,10 +79,10 @@ class KafkaOperation:
 
 
 def read_operation(events: tuple[Event, ...], invoked: int, completed: int | None) -> KafkaOperation:
-    """Make one operation from its invoke and its completion, if there is one.
+    """Make one operation from its invoke and, if there is one, its completion.
 
-    The payload of the completion shows the effects of the operation; without it, the payload of the invoke counts.
-    Raises WrongEvent if the payload has not the form above, or the answer is that of another invoke.
+    The payload of the completion shows the effects of the operation.  Without it, the payload of the invoke counts.
+    Raises WrongEvent if the payload does not have the form above, or if the completion contradicts the invoke.
     """
     status = events[-1].type if len(events) == 2 else Type.INFO
     operation = KafkaOperation(events[0].process, events[0].f, status, invoked, completed)
@@ -122,7 +126,7 @@ def _is_step(part: Any) -> bool:
 
 
 def _steps(parts: list[Any]) -> list[Any]:
-    """Return the sends and polls, without rebalances, which no client invokes."""
+    """Return the sends and polls.  Rebalances are left out, because an invoke never contains one."""
     return [part for part in parts if _is_step(part)]
 
 
@@ -151,9 +155,12 @@ def _repeats(invoked: Any, answered: Any) -> bool:
 
 
 def _add(operation: KafkaOperation, part: Any, in_invoke: Any, *, answered: bool) -> None:
-    """Add a micro-operation.  in_invoke: the same one in the invoke, None if it is not known.
+    """Add a micro-operation to an operation.
 
-    A pair in an invoke is a value.  In an answer it is [offset, value], unless it equals the value of the invoke.
+    in_invoke: this micro-operation in the invoke, or None if the invoke does not show it
+    answered: True if `part` comes from a completion
+
+    A pair in an invoke is a value.  A pair in a completion is [offset, value] unless it equals the invoked value.
     """
     match part:
         case ["send", key, [offset, value]] if answered and part[2:] != (in_invoke or [])[2:]:
@@ -163,7 +170,7 @@ def _add(operation: KafkaOperation, part: Any, in_invoke: Any, *, answered: bool
         case ["poll"]:
             operation.polls.append({})
         case ["poll", answer]:
-            if answered:  # also polls of operations that failed or never ended: every record shown was in the log
+            if answered:  # operations that failed or never ended count too: every record they show was in the log
                 operation.polls.append(
                     {text_of_key(key): [_message(m) for m in messages] for key, messages in (answer or {}).items()}
                 )
@@ -181,7 +188,7 @@ def _message(pair: Any) -> Message:
 
 
 def _hashable(value: Any) -> Value:
-    """Return a hashable value; booleans and fractions become text, because Python calls `True`, 1 and 1.0 equal."""
+    """Return a hashable value.  Booleans and fractions become text, because in Python `True`, 1 and 1.0 are equal."""
     return canonical(value) if isinstance(value, list | dict | bool | float | Decimal) else value
 
 
@@ -189,7 +196,7 @@ FUNCTIONS = (*TRANSACTIONS, *ASSIGNMENTS)
 """The functions, in the order of their numbers in `kernels/kafka_log.py`."""
 
 ONE_BY_ONE_MAX = 1_000
-"""Operations that are read one by one: a database takes longer to read so few."""
+"""Maximum number of operations that are read one by one.  For so few operations a database would take longer."""
 
 KINDS = ("sent", "polled", "assigned", "rebalanced")
 SENT, POLLED, ASSIGNED, REBALANCED = range(4)
@@ -198,9 +205,10 @@ _QUERIES = Path(__file__).with_name("rows.sql").read_text(encoding="utf-8")
 
 
 class Rows(NamedTuple):
-    """Rows in the order of operations: the operation, the kind, numbers of key and value, an offset.
+    """Columns with one row for each message, assigned key and rebalanced key, in the order of operations.
 
-    keys, values: of each number.  Only messages, SENT and POLLED, have a value.
+    kind: SENT, POLLED, ASSIGNED or REBALANCED; only rows of the kinds SENT and POLLED have a value
+    key, value: positions in `keys` and `values`
     """
 
     operation: Int32
@@ -214,10 +222,13 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KafkaHistory:
-    """Columns, and the names and values behind their numbers.
+    """Columns, and the names and values that their numbers stand for.
 
-    pairs: invocation and completion of each operation. keys: their names. values: the value of each message.
-    events: per operation, its events. event_count: the upper bound of positions.
+    pairs: the invocation and the completion of each operation
+    keys: the name of each key
+    values: a function that returns the value of a message
+    events: a function that returns the events of an operation
+    event_count: number of events; every position is below it
     """
 
     columns: KafkaColumns
@@ -229,7 +240,7 @@ class KafkaHistory:
 
 
 def from_events(events: Sequence[Event]) -> KafkaHistory:
-    """Read the columns of events.  Raises MalformedHistory if a payload has not the form that `read.py` describes."""
+    """Read the columns of events.  Raises MalformedHistory if a payload does not have the form described above."""
     functions = sorted({e.f for e in events})
     number = {f: i for i, f in enumerate(functions)}
     count = len(events)
@@ -250,7 +261,10 @@ def from_events(events: Sequence[Event]) -> KafkaHistory:
 
 
 def from_file(path: str, size_bytes_max: int = Budget().size_bytes) -> KafkaHistory:
-    """Read the columns of a sealed history.  Raises BeyondBudget too."""
+    """Read the columns of a sealed history.
+
+    Raises MalformedHistory as `from_events` does, and BeyondBudget if reading takes more than `size_bytes_max`.
+    """
     table = read_columns(path, size_bytes_max)
     codes, functions = dictionary_codes(table["f"])
     pairs = _pairs(
@@ -276,7 +290,10 @@ def _history(
     events: Callable[[int], tuple[Event, ...]],
     size_bytes_max: int | None = None,
 ) -> KafkaHistory:
-    """size_bytes_max: for a reading of operations one by one; None where the events are in memory anyway."""
+    """Make a history from its columns and payloads.
+
+    size_bytes_max: limit in bytes for reading operations one by one; None if the events are already in memory
+    """
     rows = _by_query(pairs, f, payloads) if len(f) > ONE_BY_ONE_MAX else None
     if rows is None:
         if size_bytes_max is not None:
@@ -309,11 +326,12 @@ def _history(
 
 
 def _by_query(pairs: Pairs, f: npt.NDArray[np.int8], payloads: pa.ChunkedArray) -> Rows | None:
-    """Read all payloads at once; None if one is unusual, or an answer contradicts its invoke.
+    """Read all payloads at once.
 
-    Unusual are values that are neither integers nor text, and whatever is damaged.
+    Returns None if a payload is malformed, if a value is neither an integer nor text, or if a completion contradicts
+    its invoke.
     """
-    import duckdb  # small histories do without it
+    import duckdb  # imported here because small histories do not need it
 
     there = np.asarray(payloads.is_valid().combine_chunks().to_numpy(zero_copy_only=False))
     answered = (pairs.ended >= 0) & there[pairs.ended]
@@ -360,7 +378,7 @@ def _by_query(pairs: Pairs, f: npt.NDArray[np.int8], payloads: pa.ChunkedArray) 
 
 
 def _one_by_one(pairs: Pairs, events: Callable[[int], tuple[Event, ...]]) -> Rows:
-    """Read one operation after another.  Raises MalformedHistory for the first that cannot be read."""
+    """Read one operation after another.  Raises MalformedHistory for the first operation that cannot be read."""
     keys, values = dict[str, int](), dict[Any, int]()
     listed: list[tuple[int, int, int, int, int]] = []
 
@@ -387,12 +405,18 @@ def _one_by_one(pairs: Pairs, events: Callable[[int], tuple[Event, ...]]) -> Row
 
 
 _GAPS = 8
-"""If slots for all offsets would be at most this many per row, each offset gets one; else only those that occur."""
+"""Maximum number of slots per row if every offset up to the end of its log gets a slot.
+
+If more slots were needed, only offsets that occur in the history get one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """of_sent, of_polled: per row, the slot, or -1 if its offset is unknown.  key, offset: per slot."""
+    """The slots of all offsets.
+
+    of_sent, of_polled: slot of each sent or polled message, or -1 if its offset is unknown
+    key, offset: key and offset of each slot
+    """
 
     of_sent: Int64
     of_polled: Int64

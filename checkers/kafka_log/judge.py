@@ -1,32 +1,34 @@
 """Judges histories of Kafka's logs: sent messages, their offsets, and the order in which operations polled them.
 
-    judge_kafka_log(events)    events with the payloads of `read.py`
-    checker.KAFKA              from a run's history.parquet, in process or on Spark
+    judge_kafka_log(events)    events with the payloads that `columns.py` describes
+    KAFKA                      from a run's history.parquet, in process or on Spark
 
-The judge assumes read-committed consumers.  Retention and compaction must not have removed anything, and some consumer
-must have read every partition from its beginning.  Otherwise `lost-write` is a false alarm.
+The judge assumes read-committed consumers.  Retention and compaction must not have removed any message, and for every
+partition some consumer must have read from its beginning.  Otherwise `lost-write` is a false alarm.
 
 An acknowledged message that was never polled (`unseen`) is a violation only if consumers read every partition to its
 end after the last send.  A history cannot show this: a poll that returns nothing may just be slow.  So the workload
-declares it (`read_to_end`), and a run proves it by its final reads.  Without that such a partition is unknown.
+declares that its consumers read to the end (`read_to_end`), and the final reads of a run prove it.  Without this proof
+the verdict on unseen messages is unknown.
 
-Allowed anomalies are reported and not counted:
+Allowed anomalies are reported but are no violations:
 
     always                          int-send-skip, G0, G0-process, G0-realtime: transactions interleave their sends
     of a process that subscribed    poll-skip, nonmonotonic-poll on partitions of subscriptions: a rebalance moves
-                                    consumers between polls.  If operations of the process record rebalances, only
-                                    these excuse it.  A process without an assignment counts as subscribed.
-                                    If the caller names what is allowed (`allow`), nothing excuses them
+                                    consumers between polls.  If operations of the process record rebalances, the
+                                    anomaly is allowed only at a recorded rebalance.  A process without an
+                                    assignment counts as subscribed.  This row does not apply if the caller lists
+                                    the allowed anomalies (`allow`)
 
-In a run, one part holds the whole history, as with transactions (`transactions/checker.py`).  Consumers and
-transactions span partitions, so cycles may span all of them.
+In a run, one part contains the whole history, as for transactions (`transactions/checker.py`).  Consumers and
+transactions span partitions, so a cycle may span all partitions.
 
 *Explanations.*  Explains anomalies of Kafka's logs in words, with the events of the operations concerned.
 
-*Cycles.*  Transactions of Kafka show G0 and G1c with their process and realtime variants.  A poll makes the sender
-precede the poller (wr), because consumers poll only committed messages.  The order of two messages in a log also orders
-their senders (ww), but transactions interleave their sends all the time.  So a cycle with both proves nothing, and G1c
-is searched without ww.  Cycles of ww alone (G0) are searched only if they count.
+*Cycles.*  Transactions of Kafka show G0 and G1c with their process and realtime variants.  If one transaction polls a
+message, its sender precedes it (wr), because consumers poll only committed messages.  The order of two messages in a
+log also orders their senders (ww), but Kafka lets transactions interleave their sends.  So a cycle with both wr and ww
+proves nothing, and the search for G1c ignores ww.  Cycles of ww alone (G0) are searched only if they count.
 """
 
 from __future__ import annotations
@@ -59,11 +61,11 @@ __all__ = ["ALWAYS_ALLOWED", "ANOMALIES", "judge_history", "judge_kafka_log"]
 CYCLES_OF_WRITES = frozenset("G0" + v for v in VARIANTS)
 ALWAYS_ALLOWED = CYCLES_OF_WRITES | {"int-send-skip"}
 _EXCUSED = {kinds.EXCUSED_POLL_SKIP: kinds.POLL_SKIP, kinds.EXCUSED_NONMONOTONIC_POLL: kinds.NONMONOTONIC_POLL}
-"""Anomalies of consumers that subscribed -> their severity if nothing excuses them."""
+"""Kind of an anomaly that a subscription excuses -> kind of the same anomaly without that excuse."""
 
 _STEPS_PER_ROW = 5
 _BYTES_PER_ROW = 120
-"""Memory per operation, send or polled message (measured, rounded up)."""
+"""Bytes of memory per operation, send or polled message (measured, rounded up)."""
 
 
 def judge_kafka_log(
@@ -73,12 +75,13 @@ def judge_kafka_log(
     allow: Collection[str] | None = None,
     read_to_end: bool = False,
 ) -> Verdict:
-    """Judge a history of sends, polls and transactions of both.
+    """Judge a history of sends, polls, and transactions that contain both.
 
-    allow: names of anomalies that do not count; None: ALWAYS_ALLOWED, and what subscriptions excuse.
-    read_to_end: whether consumers read every partition to its end after the last send.
-    `details`: {"anomalies": {name: how often}, "allowed": [names found that do not count], "allowed_set": [...]}.
-    Raises MalformedHistory if a payload has not the form that `columns.py` describes.
+    allow: names of allowed anomalies; None allows ALWAYS_ALLOWED and the anomalies that subscriptions excuse
+    read_to_end: True if consumers read every partition to its end after the last send
+
+    `details`: {"anomalies": {name: number}, "allowed": [names found that do not count], "allowed_set": [...]}.
+    Raises MalformedHistory if a payload does not have the form that `columns.py` describes.
     """
     return judge_history(from_events(events), budget, allow=allow, read_to_end=read_to_end)
 
@@ -86,7 +89,7 @@ def judge_kafka_log(
 def judge_history(
     history: KafkaHistory, budget: Budget, *, allow: Collection[str] | None = None, read_to_end: bool = False
 ) -> Verdict:
-    """Act like `judge_kafka_log`, for a history that was already read."""
+    """Judge a history that was already read, as `judge_kafka_log` does."""
     columns = history.columns
     looked_at = {
         "operations": int((columns.f < kinds.ASSIGN).sum()),
@@ -101,7 +104,7 @@ def judge_history(
     needs = ((needed_steps, budget.steps, "steps"), (_BYTES_PER_ROW * rows, budget.size_bytes, "bytes"))
     for needed, limit, unit in needs:
         if needed > limit:
-            reason = f"it would take {needed} {unit} and the budget is {limit}"
+            reason = f"judging would take {needed} {unit} and the budget is {limit}"
             return Verdict(Validity.UNKNOWN, looked_at, reason)
     if twice := _sent_twice(history):
         return Verdict(Validity.UNKNOWN, looked_at, f"{twice}, so the sender of a message is not certain")
@@ -136,7 +139,10 @@ def judge_history(
 
 
 def _excused(found: Found, *, counts: bool) -> dict[str, int]:
-    """Return the number of excused anomalies by name; if the excuse does not count, move them to the others."""
+    """Return the number of excused anomalies by name.
+
+    counts: True if subscriptions excuse anomalies; if False, count excused anomalies in `found` as not excused
+    """
     excused: dict[str, int] = {}
     for kind, plain in _EXCUSED.items():
         if counts and found.times[kind]:
@@ -148,7 +154,7 @@ def _excused(found: Found, *, counts: bool) -> dict[str, int]:
 
 
 def _with_cycles_of_writes(cycles: CycleSearch, with_ww: CycleSearch) -> CycleSearch:
-    """Add the cycles of writes alone, which only the order of messages shows."""
+    """Add the cycles that consist of ww alone.  Only the search with the order of messages finds these cycles."""
     more = tuple(cycle for cycle in with_ww.cycles if cycle.name in CYCLES_OF_WRITES)
     unfinished = (*cycles.unfinished, *(name for name in with_ww.unfinished if name in CYCLES_OF_WRITES))
     return replace(cycles, cycles=(*cycles.cycles, *more), unfinished=unfinished)
@@ -176,7 +182,7 @@ def _witnesses(seen: SeenLog, found: Found, cycles: CycleSearch, counted: Sequen
 
 
 def _never_polled(seen: SeenLog) -> str:
-    """Return the reason why partitions are unknown if some of their acknowledged messages were never polled."""
+    """Return a sentence about the acknowledged messages that were never polled: it explains an unknown verdict."""
     columns = seen.history.columns
     acknowledged = np.repeat(columns.status == kinds.OK, np.diff(columns.send_first))
     messages = columns.sent[acknowledged & (seen.logs.reader[columns.sent] < 0)]
@@ -186,7 +192,7 @@ def _never_polled(seen: SeenLog) -> str:
 
 
 def _sent_twice(history: KafkaHistory) -> str:
-    """Return a sentence about a value that was sent twice to one key, or ""."""
+    """Return a sentence about a value that was sent twice to one key, or "" if there is no such value."""
     sent, columns = history.columns.sent, history.columns
     again = np.flatnonzero(np.bincount(sent, minlength=1) > 1)
     if not len(again):
@@ -214,8 +220,8 @@ def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
 def ends_were_read(outcome: RunOutcome) -> bool:
     """Return whether the final reads of a run prove that every unseen acknowledged message is missing from its log.
 
-    That is so if each final read was answered; or if one was not, although the system had recovered, so that the log
-    itself is lost.
+    They prove it if each final read was answered, or if the system had recovered.  In a recovered system, a final read
+    without an answer means that the log itself is lost.
     """
     answers, recovery = outcome.final_reads.values(), outcome.recovery
     recovered = recovery is not None and recovery.recovered is True
@@ -235,7 +241,9 @@ def _checker(name: str, title: str, *, read_to_end: bool = False) -> Checker:
 KAFKA = _checker("kafka", "Kafka's logs")
 
 KAFKA_READ_TO_END = _checker("kafka-read-to-end", "Kafka's logs, read to their ends", read_to_end=True)
-"""For workloads that read every partition to its end after the last send: a message that is never polled is lost."""
+"""Checker for workloads that read every partition to its end after the last send.
+
+It counts an acknowledged message that was never polled as lost."""
 
 _STAYS = "that an acknowledged message stays at its offset, and is polled before any message behind it"
 _POLLED_LATER = "that a transaction polls its own messages after it committed, if at all"
@@ -268,7 +276,7 @@ class SeenLog:
         return [o for o in found if o >= 0]
 
     def placed(self) -> tuple[Int64, Int64]:
-        """Return (slots, messages) of all messages that are certainly in a log, polled messages first."""
+        """Return (slots, messages) of all messages that are certainly in a log; polled messages come first."""
         columns = self.history.columns
         sender = np.repeat(np.arange(len(columns.status)), np.diff(columns.send_first))
         sure = self.logs.happened[sender]
@@ -280,7 +288,7 @@ class SeenLog:
 def witness(
     history: KafkaHistory, name: str, words: str, operations: Iterable[int], facts: dict[str, Any] | None = None
 ) -> Witness:
-    """Make a witness: the sentence, and the events of the operations concerned, in index order, each once."""
+    """Make a witness from a sentence and from the events of `operations`, each event once and in index order."""
     events = {e.index: e for o in operations for e in history.events(o)}
     in_order = tuple(event.as_row() for _, event in sorted(events.items()))
     facts = {"why": [words]} if facts is None else facts
@@ -288,7 +296,7 @@ def witness(
 
 
 Explained = tuple[str, list[int]]
-"""A sentence, and its operations."""
+"""(sentence, the operations that the sentence mentions)."""
 
 
 def _unsent(seen: SeenLog, m: int, *_: int) -> Explained:
@@ -300,8 +308,9 @@ def _aborted(seen: SeenLog, m: int, *_: int) -> Explained:
 
 
 def _replaced(seen: SeenLog, o: int, m: int) -> Explained | None:
-    """Return the message that a poll shows at the offset at which a message was acknowledged; None if it shows none
-    there.
+    """Explain that a poll shows another message at the offset at which message `m` was acknowledged.
+
+    Returns None if no poll shows another message there.
     """
     slots, messages = seen.placed()
     there = slots[messages == m]
@@ -323,7 +332,7 @@ def _lost(seen: SeenLog, o: int, m: int, beyond: int, _: int) -> Explained:
     there = messages[slots == beyond]
     other = int(next(t for t in there if seen.logs.reader[t] >= 0))
     offsets = _offsets(seen, m)
-    behind = f"while {seen.value(other)} at offset {int(seen.slots.offset[beyond])} was"
+    behind = f"while {seen.value(other)} at offset {int(seen.slots.offset[beyond])} was polled"
     if offsets:
         return f"{seen.value(m)} was sent to {seen.key(m)} at offset {offsets[0]} and never polled, {behind}", [
             o,
@@ -331,7 +340,7 @@ def _lost(seen: SeenLog, o: int, m: int, beyond: int, _: int) -> Explained:
         ]
     shown = [t for t in _sent_by(seen, o) if seen.logs.reader[t] >= 0]
     sure = f"{seen.value(shown[0])} of the same transaction was polled" if shown else "it was acknowledged"
-    words = f"{seen.value(m)} was sent to {seen.key(m)} and never polled, though {sure}, {behind}, which was sent later"
+    words = f"{seen.value(m)} was sent to {seen.key(m)} and never polled, though {sure}; {behind}, though sent later"
     return words, [o, *seen.who([*shown[:1], other])]
 
 
@@ -368,8 +377,9 @@ def _unseen(seen: SeenLog, o: int, m: int, *_: int) -> Explained:
     shown = [t for t in _sent_by(seen, o) if seen.logs.reader[t] >= 0]
     if seen.history.columns.status[o] == kinds.OK or not shown:
         return f"{seen.value(m)} was sent to {seen.key(m)} and acknowledged, and never polled", [o]
-    words = f"{seen.value(m)} was sent to {seen.key(m)} in a transaction that committed, because {seen.value(shown[0])}"
-    return f"{words} of it was polled from {seen.key(shown[0])}, and it was never polled", [o, *seen.who(shown[:1])]
+    words = f"{seen.value(m)} was sent to {seen.key(m)} and never polled, though its transaction certainly committed"
+    proof = f"{seen.value(shown[0])} of the same transaction was polled from {seen.key(shown[0])}"
+    return f"{words}: {proof}", [o, *seen.who(shown[:1])]
 
 
 def _skipped(did: str) -> Callable[[SeenLog, int, int, int, int], Explained]:
@@ -379,7 +389,7 @@ def _skipped(did: str) -> Callable[[SeenLog, int, int, int, int], Explained]:
         more = f" and {len(between) - _SHOWN_MAX} more" if len(between) > _SHOWN_MAX else ""
         words = (
             f"{seen.value(a)} and then {seen.value(b)} of {seen.key(a)} were {did}, "
-            f"and between them stand {missing}{more}"
+            f"but the log contains {missing}{more} between them"
         )
         return words, [*_both(o, next_o), *seen.who(between[:1])]
 
@@ -398,8 +408,8 @@ def _backwards(did: str) -> Callable[[SeenLog, int, int, int, int], Explained]:
 
 def _sent_behind(seen: SeenLog, o: int, a: int, b: int, next_o: int) -> Explained:
     did = "sent" if a in _sent_by(seen, o) else "polled"
-    words = f"{seen.value(a)} of {seen.key(a)} had been {did} before {seen.value(b)} was sent, which stands before it"
-    return words, [o, next_o]
+    words = f"{seen.value(a)} of {seen.key(a)} had been {did} before {seen.value(b)} was sent"
+    return f"{words}, but {seen.value(b)} stands at an earlier offset", [o, next_o]
 
 
 def _both(o: int, next_o: int) -> list[int]:
@@ -424,7 +434,7 @@ _TABLE: tuple[tuple[int, str, _Words, str], ...] = (
     (kinds.INT_SEND_SKIP, "int-send-skip", _skipped("sent"), "the messages of a transaction one after another"),
     (kinds.INT_NONMONOTONIC_SEND, "int-nonmonotonic-send", _backwards("sent"), _LATER),
 )
-"""Anomalies other than cycles, worst first: number of the kernel, name, words, and the correct behaviour."""
+"""Anomalies other than cycles, worst first: (number in the kernel, name, explaining function, correct behaviour)."""
 
 RIGHT = {name: right for _, name, _, right in _TABLE}
 KIND_NAMES = {kind: name for kind, name, _, _ in _TABLE}
@@ -437,7 +447,7 @@ _KINDS = {WW: "ww", WR: "wr", PROCESS: "process", REALTIME: "realtime"}
 
 
 def search(seen: SeenLog, ww: bool, steps_max: int) -> CycleSearch:
-    """Find the smallest cycle of each class.  ww: whether the order of messages orders their senders."""
+    """Find the smallest cycle of each class.  ww: True if the order of messages also orders their senders."""
     columns, logs, pairs = seen.history.columns, seen.logs, seen.history.pairs
     happened = logs.happened & (columns.f < ASSIGN)
     poller = np.repeat(np.arange(len(columns.status), dtype=np.int32), np.diff(columns.poll_first))
@@ -469,7 +479,7 @@ def _edges(source: Int32, target: Int32, kind: int, happened: np.typing.NDArray[
 
 
 def explain_cycle(seen: SeenLog, cycle: NamedCycle) -> Witness:
-    """Explain a cycle edge by edge; its facts have the form of those of transactions (`transactions/explain.py`)."""
+    """Explain a cycle edge by edge.  The facts have the form that `transactions/explain.py` describes."""
     members = sorted({step.source for step in cycle.steps})
     names = {o: f"T{i}" for i, o in enumerate(members, 1)}
     edges = []
@@ -493,7 +503,7 @@ def explain_cycle(seen: SeenLog, cycle: NamedCycle) -> Witness:
 
 
 def _words(seen: SeenLog, step: Step, names: dict[int, str]) -> tuple[str | None, str]:
-    """Return the key behind an edge, and the sentence."""
+    """Return the key of an edge, or None if it has none, and the sentence that explains the edge."""
     columns, logs = seen.history.columns, seen.logs
     one, two = names[step.source], names[step.target]
     a, b = seen.history.events(step.source), seen.history.events(step.target)
@@ -516,7 +526,7 @@ def _words(seen: SeenLog, step: Step, names: dict[int, str]) -> tuple[str | None
 
 
 def _next_sent(seen: SeenLog, message: int) -> int:
-    """Return the next message of the log with a known sender, or -1."""
+    """Return the next message of the same log whose sender is known, or -1 if there is none."""
     logs, key_of = seen.logs, seen.history.columns.key_of
     at = int(logs.place[message])
     while 0 <= at < len(logs.at_place) - 1 and key_of[logs.at_place[at + 1]] == key_of[message]:

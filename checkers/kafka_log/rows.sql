@@ -1,7 +1,8 @@
 -- Rows of Kafka operations, from their JSON payloads: `payloads` (o, f, described, answered, payload).
 --
--- described: the payload shows what the operation did.  answered: it is that of a completion, which alone has offsets and
--- shows what was polled.  odd: only the reader of single operations can read it, or name its error.
+-- described: true if the payload shows what the operation did.
+-- answered: true if it is the payload of a completion; only completions contain offsets and polled messages.
+-- odd: these queries do not support the payload; the reader of single operations reads it, or names its error.
 
 CREATE TABLE parts AS
 SELECT * EXCLUDE (items), unnest(items) AS part, generate_subscripts(items, 1) AS place
