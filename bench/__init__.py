@@ -3,5 +3,5 @@
 import sys
 from pathlib import Path
 
-# Some clusters and measurements belong to the tests, which import them from there.
+# The tests own some clusters and measurements; bench imports them from there.
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))

@@ -1,16 +1,16 @@
-"""Seals and judges whole runs of up to a hundred million events, and measures the memory of all processes at work.
+"""Seals and judges complete runs of up to a hundred million events, and measures the memory of all processes involved.
 
     python -m bench.big_run [--events 1000000,10000000] [--folder DIR] [--clean-only] [--as-user] [--json FILE]
 
 A run (`instruments/big_history.py`) is sealed and then judged by every checker that applies to a quorum of five with
-registers, on Spark.  Each step is a separate process, and its memory is that of the process, of the virtual machine and
-of Spark's workers together (`instruments/figures.py`).  Each size is measured twice.  A clean run must be valid.  The
-other run has a stale read and a lost write near its end: linearizability and history-against-log must find one each,
-the stale read is one for answers-from-commits as well if it reads traces of nodes, and no other checker may find any
-violation.  A run of a hundred million events needs 16 GB of disk, which are free
-again afterwards.
+registers, on Spark.  Each step is a separate process.  Its memory is the sum of the process, the virtual machine and
+Spark's workers (`instruments/figures.py`).  Each size is measured twice, without and with violations.  The run without
+violations must be valid.  The other run has a stale read and a lost write near its end: linearizability and
+history-against-log must find one violation each, answers-from-commits must also find the stale read if it has the
+traces of nodes, and no other checker may find a violation.  A run of a hundred million events needs 16 GB of disk,
+which are free again afterwards.
 
---as-user: the nodes' logs and traces are files as nodes leave them, and one step takes all of it: `krucible analyze`,
+--as-user: the nodes' logs and traces are files as nodes leave them, and one step does everything: `krucible analyze`,
 which seals, reads logs and traces, judges by every checker, and writes the report.
 """
 
@@ -34,13 +34,15 @@ from checkers.sealing.seal import seal
 
 MEMORY_GOAL_MB = 6_000
 VIOLATED = {"linearizability", "history-against-log"}
-"""Names of the two planted violations."""
+"""Names of the checkers that must find the two planted violations."""
 
 VIOLATED_IN_TRACES = {"answers-from-commits"}
-"""Names violated besides, if traces of nodes show what was committed when the stale read was answered."""
+"""Names of the checkers that must also find the stale read, if traces of nodes show what was committed when it was
+answered.
+"""
 
 UNDECIDED = {"log-order"}
-"""Checkers that the violations make unknown: logs that lack an acknowledged write decide nothing."""
+"""Checkers that the violations make unknown, because logs that lack an acknowledged write prove nothing to them."""
 
 _DEMANDS = "demands.pickle"
 
@@ -88,7 +90,7 @@ def measure(folder: Path, events: int, wrong: bool, sheet: Sheet, as_user: bool 
 
 
 def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, ProcessWatch]:
-    """Run one step in a separate process; return its seconds, and the memory of it and its children."""
+    """Run one step in a separate process; return its seconds, and the memory of the process and its descendants."""
     command = [sys.executable, "-m", "bench.big_run", "--step", step, "--folder", str(folder), "--events", str(events)]
     began = time.perf_counter()
     with subprocess.Popen([*command, *(["--wrong"] if wrong else [])]) as process, ProcessWatch(process.pid) as watch:
@@ -97,7 +99,7 @@ def run_step(step: str, folder: Path, events: int, wrong: bool) -> tuple[float, 
     return time.perf_counter() - began, watch
 
 
-# Each step imports what it alone uses: writing imports the harness and Kafka's schemas, which sealing never loads.
+# Each step imports only what it needs: writing imports the harness and Kafka's schemas, which sealing never loads.
 
 
 def _write(folder: Path, events: int, wrong: bool) -> None:
@@ -136,8 +138,8 @@ if __name__ == "__main__":
     script(
         __doc__,
         main,
-        events={"default": "1000000", "help": "numbers of events, with commas between them"},
-        folder={"type": Path, "help": "where there is room for the runs"},
+        events={"default": "1000000", "help": "numbers of events, separated by commas"},
+        folder={"type": Path, "help": "folder for the runs, on a disk with enough space"},
         clean_only={"action": "store_true", "help": "leave out the runs with violations"},
         as_user={"action": "store_true", "help": "raw logs and traces, judged by `analyze`"},
         step={"choices": STEPS, "help": argparse.SUPPRESS},

@@ -4,18 +4,18 @@
     python -m bench.commands porcupine [--json FILE]
     python -m bench.commands lake [--runs 10000] [--days 70]
 
-CPU time, the least of several runs.  Figures that end in "/ …" are ratios to a peer or to a Python that imports NumPy,
-measured in turn with them, which differ little between machines.
+CPU time, the minimum of several runs.  Figures that end in "/ …" are ratios to a peer, or to a Python that imports
+NumPy.  Both are measured alternately, so these ratios differ little between machines.
 
 *Starts.*  `--help`, and `check` of small files, each in a process of its own.
 
-*Porcupine.*  Single registers beside Porcupine 1.3, in the same run and from the same files, logs of a cas-register:
-from the file to the verdict.  Of the 102 logs of etcd in Porcupine's own tests that hold operations both must give the
-same verdict.  Go fetches and builds Porcupine once, into the cache.
+*Porcupine.*  Single registers, compared with Porcupine 1.3 in the same run and on the same files, which are logs of a
+cas-register; from the file to the verdict.  On the 102 logs of etcd in Porcupine's own tests that contain operations,
+both must give the same verdict.  Go fetches and builds Porcupine once, into the cache.
 
-*Lake.*  Small listings without a JVM, every ready question on DuckDB and on Spark, over synthetic runs.  Listings are
-timed as users wait for them, in separate processes.  On Spark, questions are timed in one warm session; what its start
-costs stands apart.
+*Lake.*  Small listings without a JVM, and every ready question on DuckDB and on Spark, over synthetic runs.  Listings
+are timed in separate processes, because users wait for them.  On Spark, questions are timed in one warm session, and
+the start of the session is timed separately.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from krucible import check
 
 ROOT = Path(__file__).parents[1]
 PROCESSES, OPERATIONS = 7, 100
-"""Times that each process is started, and operations of a small file."""
+"""Number of starts of each process, and number of operations of a small file."""
 
 
 def starts(_given: argparse.Namespace, sheet: Sheet) -> None:
@@ -80,7 +80,7 @@ def starts(_given: argparse.Namespace, sheet: Sheet) -> None:
 
 
 def _lists() -> str:
-    """Each transaction appends to a list and reads it."""
+    """Return a history in which each transaction appends to a list and reads it."""
     lines = []
     for n in range(OPERATIONS):
         seen = " ".join(map(str, range(n + 1)))
@@ -100,12 +100,12 @@ PEER = Path(__file__).parent / "instruments" / "porcupine" / "main.go"
 JUDGED, LIMIT_S = 9, 10
 LOGS = 50
 CASES = ((1_000, 5, 0, 1.6), (3_000, 10, 0, 11.0), (3_000, 20, 5, None))
-"""Operations, clients, clients that crash, milliseconds that are allowed."""
+"""(operations, clients, clients that crash, maximum milliseconds or None)."""
 
 
 def porcupine(_given: argparse.Namespace, sheet: Sheet) -> None:
     if shutil.which("go") is None:
-        print("porcupine: there is no Go to build it with")
+        print("porcupine: Go is not installed, so Porcupine cannot be built")
         return
     program, logs = built(cache_folder() / f"porcupine-{VERSION}")
     etcd = [path for path in sorted(logs.glob("etcd_*.log")) if ":invoke" in path.read_text()]
@@ -142,7 +142,7 @@ def porcupine(_given: argparse.Namespace, sheet: Sheet) -> None:
 
 
 def built(folder: Path) -> tuple[Path, Path]:
-    """Return the program and the folder of Porcupine's own logs; builds it if the source has changed."""
+    """Build Porcupine if its source has changed; return the program and the folder of Porcupine's own logs."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def go(*words: str) -> str:
@@ -158,7 +158,7 @@ def built(folder: Path) -> tuple[Path, Path]:
 
 
 def judged_by_porcupine(program: Path, paths: Sequence[Path]) -> dict[str, Mapping[str, Any]]:
-    """Return, for each path, its verdict and the milliseconds from the file on."""
+    """Return, for each path, the verdict and the milliseconds from reading the file to the verdict."""
     words = [str(program), str(JUDGED), str(LIMIT_S), *map(str, paths)]
     lines = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
     return {one["file"]: one for one in map(json.loads, lines)}
@@ -169,7 +169,7 @@ def judge(path: Path) -> Verdict:
 
 
 def least_ms(paths: Sequence[Path]) -> float:
-    """Return the milliseconds of all files together, each the least of JUDGED."""
+    """Return the total milliseconds of all files, with the minimum of JUDGED runs for each file."""
     total = 0.0
     for path in paths:
         least = float("inf")
@@ -188,7 +188,7 @@ def _line(process: int, type_: str, f: str, value: str) -> str:
 def register_log(
     rng: Random, operations: int, clients: int, crashed: int, line: Callable[[int, str, str, str], str] = _line
 ) -> str:
-    """Return a log that is linearizable by construction: each operation takes effect between its lines."""
+    """Return a log that is linearizable by construction: each operation takes effect between its two lines."""
     crashes = set(rng.sample(range(operations // 10, operations), crashed))
     names, lines = list(range(clients)), list[str]()
     running = dict[int, tuple[str, str]]()
@@ -227,7 +227,7 @@ TIMES = 5
 
 
 def fill(lake: Lake, runs: int, days: int) -> None:
-    """A lake that has been merged: one file for each table, day and system."""
+    """Fill a lake as after a merge: with one file for each table, day and system."""
     cells: dict[tuple[str, str, str], list[pa.Table]] = defaultdict(list)
     for facts in many(runs, days):
         for name, rows in facts.rows.items():

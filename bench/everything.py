@@ -1,17 +1,19 @@
-"""All measurements, one after another: `make bench`, or `make bench FULL=1` for the sizes that goals are set for.
+"""All measurements, one after another: `make bench`, or `make bench FULL=1` for the sizes for which goals are set.
 
     python -m bench.everything [--full] [--only SCRIPT …] [--into results/bench] [--keep]
 
-Measurements go into one file of JSON lines, `figures.jsonl`, and those of cost by size into `cost.png`.  Without --full
-it takes two minutes on two cores and goes up to a million; with it a quarter of an hour and 24 GB of memory.
+Measurements go into one file of JSON lines, `figures.jsonl`, and costs by size also into `cost.png`.  Without --full,
+it takes two minutes on two cores and measures up to a million.  With --full, it takes a quarter of an hour and 24 GB of
+memory.
 
-A figure describes the machine in its current state.  Goals and the figures of the last time, which are stored in the
-tree (`bench/last_figures.jsonl`), are scaled to its speed.  A table at the end lists every figure that misses its goal
-or takes more than TWICE the last time, and every ratio (`… / …`) that has grown by a tenth; then the exit code is 1.
---keep replaces the kept figures by those of today.
+A figure depends on the machine and its current state.  Goals and the previous figures, which are stored in the tree
+(`bench/last_figures.jsonl`), are scaled to the speed of the machine.  A table at the end lists every figure that misses
+its goal or is more than TWICE the previous figure, and every ratio (`… / …`) that has grown by a tenth.  The exit code
+is 1 if the table is not empty.  --keep replaces the stored figures by today's.
 
-*Plot.*  One line per figure that was measured at two sizes or more, both axes logarithmic; along the dotted line cost
-is in proportion.  A cross is a goal.  A figure that belongs to no panel is in the file and not in the picture.
+*Plot.*  One line per figure that was measured at two sizes or more.  Both axes are logarithmic; along the dotted line,
+cost is proportional to size.  A cross is a goal.  A figure that belongs to no panel is in the file, but not in the
+plot.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from bench.instruments.figures import BenchFigure, factor, read
 
 ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).parent / "last_figures.jsonl"
-"""The figures of the last time, on the machine for which goals were set."""
+"""The previous figures, scaled to the machine for which goals were set."""
 
 TWICE = 2.0
 LEAST_S = 0.05
-"""Shorter times are noise; only their goals count."""
+"""Seconds below which times are noise; such times are compared only with their goals."""
 RATIO, A_TENTH_MORE = " / ", 1.1
-"""Mark of a ratio in its name (to a peer, a new Python or a small kernel of the same run); factor by which it may
-grow.
+"""Mark of a ratio in the name of a figure (to a peer, a new Python or a small kernel of the same run), and maximum
+factor by which a ratio may grow.
 """
 
 PLAN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -47,18 +49,20 @@ PLAN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="the sizes of the goals")
+    parser.add_argument("--full", action="store_true", help="measure the sizes for which goals are set")
     parser.add_argument(
         "--only", nargs="+", choices=sorted({line.split()[0] for line in PLAN["full"]}), help="these scripts alone"
     )
     parser.add_argument("--into", type=Path, default=ROOT / "results" / "bench")
-    parser.add_argument("--keep", action="store_true", help="keep the figures of today in the tree, to compare with")
+    parser.add_argument(
+        "--keep", action="store_true", help="store the figures of today in the tree, for later comparisons"
+    )
     chosen = parser.parse_args()
     chosen.into = chosen.into.resolve()
     chosen.into.mkdir(parents=True, exist_ok=True)
     file = chosen.into / "figures.jsonl"
     file.unlink(missing_ok=True)
-    print(f"this machine takes {factor():.2f} times as long as the one that goals were set on; goals are scaled by it")
+    print(f"this machine takes {factor():.2f} times as long as the machine of the goals; goals are scaled accordingly")
     broken = []
     for script, *words in map(str.split, PLAN["full" if chosen.full else "quick"]):
         if chosen.only and script not in chosen.only:
@@ -84,10 +88,11 @@ def main() -> int:
 
 
 def missed(measured: Sequence[BenchFigure], last: Sequence[BenchFigure], slower: float) -> list[str]:
-    """Return a line for every figure that misses its goal, takes more than TWICE as long as the last time, or is a
-    ratio that has grown by a tenth.
+    """Return a line for every figure that misses its goal, is more than TWICE the previous figure, or is a ratio that
+    has grown by a tenth.
 
-    last: on the machine for which goals were set. slower: factor by which this machine is slower.
+    last: previous figures, on the machine for which goals were set
+    slower: factor by which this machine is slower
     """
     known = {(one.figure, one.size, one.unit): one.value for one in last}
     lines = []
@@ -106,7 +111,7 @@ def missed(measured: Sequence[BenchFigure], last: Sequence[BenchFigure], slower:
 
 
 def keep(measured: Sequence[BenchFigure], slower: float) -> None:
-    """Write the figures as on the machine for which goals were set."""
+    """Store the figures, scaled to the machine for which goals were set."""
     known = {(one.figure, one.size, one.unit): one for one in (read(KEPT) if KEPT.exists() else [])}
     for one in measured:
         value = one.value / slower if one.unit == "s" else one.value
@@ -115,7 +120,7 @@ def keep(measured: Sequence[BenchFigure], slower: float) -> None:
 
 
 def plot(figures: Sequence[BenchFigure], image: Path) -> None:
-    """Draw the cost of judging by the amount of input."""
+    """Draw the cost of judging as a function of the size of the input."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -129,7 +134,7 @@ def plot(figures: Sequence[BenchFigure], image: Path) -> None:
 
 
 def draw(axes: Any, title: str, units: Mapping[str, float], figures: Sequence[BenchFigure]) -> None:
-    """All figures of one panel, by name."""
+    """Draw all figures of one panel, by name."""
     by_name: dict[str, list[BenchFigure]] = defaultdict(list)
     for figure in figures:
         by_name[figure.figure].append(figure)

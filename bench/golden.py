@@ -1,13 +1,14 @@
 """The golden corpus: about 70 runs and histories with known verdicts, and the differences between two revisions.
 
-    python -m bench.golden make OLD                      # at one revision: run and judge everything (20 minutes)
-    python -m bench.golden make NEW --like OLD           # at another: the same cases with the same seeds
+    python -m bench.golden make OLD                      # at one revision: run and judge all cases (20 minutes)
+    python -m bench.golden make NEW --like OLD           # at another one: the same cases with the same seeds
     python -m bench.golden judge OLD --into NEW          # or judge the runs of OLD again, without running anything
     python -m bench.golden compare OLD NEW               # exit code 1 if anything differs
 
-A case is a clean run of each backend and system, a planted bug, the mutants of a clean run, or a history that somebody
-else made (`--histories`: a folder of folders, each named after a model).  Runs on the simulator repeat to the byte, so
-all of their lines must agree.  Of the others, the verdict and the checker that finds a planted bug must agree.
+A case is a run without planted bug on each backend and system, a planted bug, the mutants of a valid run, or a history
+from another source (`--histories`: a folder of folders, each named after a model).  Runs on the simulator are
+reproducible byte for byte, so all lines about them must be equal.  For other runs, the verdict and the checker that
+finds a planted bug must be equal.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ SUMMARY = "summary.json"
 SEEDS_MAX = 4
 SHORT = ("--time-limit", "15", "--nodes", "3", "--rate", "100", "--op-timeout", "0.7")
 BY_SEED = ("simulator",)
-"""Backends on which a seed decides every byte of a run."""
+"""Backends on which the seed determines every byte of a run."""
 UNDER_FAULTS = ("partition", "kill", "pause", "power", "disk", "clock", "packets", "partition,kill,pause")
 MODELS = {"etcd": "cas-register", "elle": "list-append"}
-"""Folder of histories -> the model of its files, if it differs from the folder's name."""
+"""Folder of histories -> model of its files, if it is not the folder's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenCase:
-    """One run: its name, its options for `run`, and the planted bug that its seed must show (empty: none)."""
+    """One run. options: of `run`. bug: the planted bug that must be found; "" if there is none."""
 
     name: str
     options: tuple[str, ...]
@@ -83,10 +84,10 @@ def main() -> None:
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--only", multiple=True, help="Only cases whose name contains this; may be repeated.")
-@click.option("--like", type=click.Path(exists=True, path_type=Path), help="Take the seeds from this corpus.")
+@click.option("--like", type=click.Path(exists=True, path_type=Path), help="Use the seeds of this corpus.")
 @click.option("--histories", type=click.Path(exists=True, path_type=Path), help="Judge the histories in this folder.")
 def make(folder: Path, only: tuple[str, ...], like: Path | None, histories: Path | None) -> None:
-    """Run every case, keep it in FOLDER, and write FOLDER/summary.json."""
+    """Run every case, store its run in FOLDER, and write FOLDER/summary.json."""
     folder.mkdir(parents=True, exist_ok=True)
     seeds = {name: case["seed"] for name, case in _read(like).items() if "seed" in case} if like else {}
     summary = _read(folder) if (folder / SUMMARY).exists() else {}
@@ -106,9 +107,9 @@ def make(folder: Path, only: tuple[str, ...], like: Path | None, histories: Path
 
 @main.command()
 @click.argument("old", type=click.Path(exists=True, path_type=Path))
-@click.option("--into", type=click.Path(path_type=Path), required=True, help="Where the new summary goes.")
+@click.option("--into", type=click.Path(path_type=Path), required=True, help="Folder for the new summary.")
 def judge(old: Path, into: Path) -> None:
-    """Judge the kept runs of OLD again by the code of this revision."""
+    """Judge the stored runs of OLD again with the code of this revision."""
     into.mkdir(parents=True, exist_ok=True)
     summary = _read(old)
     for name in [name for name in summary if (old / name / "latest").exists()]:
@@ -137,7 +138,7 @@ def compare(old: Path, new: Path) -> None:
 
 
 def _run(case: GoldenCase, folder: Path, seeds: Any) -> dict[str, Any]:
-    """Run a case with one seed after another, until its planted bug is found (a clean case: once)."""
+    """Run a case with one seed after another until its planted bug is found; a case without bug once."""
     seen: dict[str, Any] = {}
     for seed in seeds:
         code, printed = _harness("run", *case.options, "--seed", str(seed), "--results", str(folder / case.name))
@@ -151,8 +152,8 @@ def _run(case: GoldenCase, folder: Path, seeds: Any) -> dict[str, Any]:
 
 
 def _verdicts(run: Path) -> dict[str, Any]:
-    """Return a summary of the results of a run: verdict, planted bug, and per checker its verdict and kinds of
-    witness.
+    """Return a summary of the results of a run: its verdict, the planted bug, and the verdict and kinds of witness of
+    each checker.
     """
     found = read_results(run)
     assert found is not None, f"{run} was not judged"
@@ -173,7 +174,7 @@ def _verdicts(run: Path) -> dict[str, Any]:
 
 
 def _check(histories: Path) -> dict[str, Any]:
-    """Judge the histories of a folder of folders."""
+    """Judge the histories in all folders of a folder."""
     summary = {}
     for folder in sorted(path for path in histories.iterdir() if path.is_dir()):
         model = MODELS.get(folder.name, folder.name)

@@ -1,12 +1,12 @@
-"""Measure the time to a verdict: Spark's cold start, sealing, and histories of every size and shape, warm.
+"""Measure the time to a verdict: Spark's cold start, sealing, and histories of every size and shape on a warm Spark.
 
     python -m bench.judge [--rows 10000,100000,1000000,10000000] [--shape "one key"] [--json FILE] [--warm-only]
 
 A shape is the distribution of a history's events over keys: a key per 100 events (100,000 keys for ten million), ten
-keys, one key with unique values, one key whose values are 0 to 4.  Each is sealed once, judged twice on Spark, which is
-warm by then, and twice in process; the better of the two counts.  The same is measured on Spark with one stale read
-near the end, its witness included.  Memory is the peak of a process while it judged.  Figures are kept as
-`instruments/figures.py` describes; state how busy the machine was.
+keys, one key with unique values, one key whose values are 0 to 4.  Each history is sealed once, judged twice on warm
+Spark, and judged twice in process; the better of two counts.  A history with one stale read near its end is also judged
+on Spark, including its witness.  Memory is the peak of a process while it judged.  Figures are stored as described in
+`instruments/figures.py`; report how busy the machine was.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ TEN_MILLION = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """keys, from the number of events.  processes: of all keys together.  domain: values 0 to domain - 1, 0: unique.
+    """A shape of histories.
 
-    goal_s: for ten million events on Spark.
+    keys: function from the number of events to the number of keys
+    processes: total number of processes
+    domain: values are 0 to domain - 1; 0 for unique values
+    goal_s: seconds for ten million events on Spark
     """
 
     name: str
@@ -100,7 +103,7 @@ def main(chosen: argparse.Namespace, sheet: Sheet) -> None:
 
 
 def measure(folder: Path, shape: Shape, rows: int, spark: SparkJudge, sheet: Sheet) -> None:
-    """Write, seal and judge one history, and remove it."""
+    """Write, seal and judge one history, then remove it."""
     write_history(folder, rows, shape.keys(rows), shape.processes, shape.domain)
     goal = shape.goal_s if rows == TEN_MILLION else None
     sealing_goal = 4.0 if rows == TEN_MILLION else None
@@ -149,10 +152,10 @@ def cold(folder: Path, archive: bool = True) -> float:
 
 
 def write_history(folder: Path, rows: int, keys: int, processes: int, domain: int, wrong: bool = False) -> None:
-    """Write an unsealed history of correct registers, half reads, half writes, with several operations of a key at
-    once.
+    """Write an unsealed history of correct registers: half reads, half writes, with several concurrent operations per
+    key.
 
-    wrong: one read in its last twentieth is stale.
+    wrong: True for one stale read in the last twentieth
     """
     folder.mkdir()
     process, type_, f, key, value = _simulate(rows, keys, processes, domain, rows - rows // 20 if wrong else rows, 1)
@@ -179,11 +182,11 @@ def write_history(folder: Path, rows: int, keys: int, processes: int, domain: in
 def _simulate(
     rows: int, keys: int, processes: int, domain: int, wrong_from: int, seed: int
 ) -> tuple[Int32, Int8, Int32, Int32, Int64]:
-    """Simulate operations that take effect when they complete: process, type, f, key and value (-1 is null) of every
-    event.  The first read from the row `wrong_from` on that can be is stale.
+    """Simulate operations that take effect when they complete.  Return process, type, f, key and value (-1 is null) of
+    every event.  The first read from row `wrong_from` on that can be stale is stale.
 
-    Such a read returns a value that was certainly overwritten: its last write returned before another one was called,
-    which returned before the read was called, and no other write of this value is open.
+    A stale read returns a value that was certainly overwritten: the last write of this value returned before another
+    write was called, which returned before the read was called; and no other write of the value is open.
     """
     np.random.seed(seed)
     process, type_, f = np.empty(rows, np.int32), np.empty(rows, np.int8), np.empty(rows, np.int32)
@@ -229,7 +232,7 @@ if __name__ == "__main__":
     script(
         __doc__,
         main,
-        rows={"default": str(TEN_MILLION), "help": "numbers of events, with commas between them"},
-        shape={"action": "append", "choices": NAMES, "help": "one shape only; may be given again"},
+        rows={"default": str(TEN_MILLION), "help": "numbers of events, separated by commas"},
+        shape={"action": "append", "choices": NAMES, "help": "one shape only; may be repeated"},
         warm_only={"action": "store_true", "help": "leave out the cold start"},
     )

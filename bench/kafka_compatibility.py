@@ -1,22 +1,22 @@
-"""Measure what Kafka's own clients and their own tests find of the bundled KRaft: makes
+"""Measure what Kafka's own clients and their own tests find in the bundled KRaft.  Writes
 docs/notebook/kafka-compatibility.md and docs/notebook/kafka-brokers-compatibility.md.
 
-    python -m bench.kafka_compatibility            run all, write the page
+    python -m bench.kafka_compatibility            run all suites, write the page
     python -m bench.kafka_compatibility --only kafka-python,aiokafka
     python -m bench.kafka_compatibility --brokers  the same tests against Kafka, and Kafka's brokers on our controllers
 
-Three nodes, each broker and controller, run on loopback.  Against them run:
+Three nodes, each broker and controller, run on loopback.  These suites run against them:
 
     librdkafka      its own tests, in C, from the crate rdkafka-sys (built once, some minutes of CPU); against brokers
-                    of Kafka all that need no other settings and tools
+                    of Kafka, all tests that need no other settings and tools
     kafka-python    its own integration tests of administration, from its source distribution on PyPI
     aiokafka, confluent-kafka, kcat
-                    the admin work of their documents
+                    the examples of administration in their documentation
 
-The tests of kafka-python are written for one node, broker 0, and have it.  The sources are fetched with cargo and pip
-and kept under the cache folder, as are the last results of each suite, from which the page of --brokers is made.
-Bundled nodes keep no data of topics.  So tests that produce or consume fail, and the page says which.  Exit status: 0
-if no test of administration fails; with --brokers, if both clusters pass the same.
+The tests of kafka-python expect a single node, broker 0, and get one.  The sources are fetched with cargo and pip and
+stored in the cache folder, like the last results of each suite, from which the page of --brokers is made.  Bundled
+nodes store no data of topics, so tests that produce or consume fail, and the page lists them.  The exit status is 0 if
+no test of administration fails; with --brokers, if both clusters pass the same tests.
 """
 
 from __future__ import annotations
@@ -63,18 +63,20 @@ KAFKA_VERSION = "4.1.0"
 """Version of Kafka that the nodes claim in the tests."""
 
 KNOWN_VERSION = "4.3.0"
-"""The newest version of Kafka that this kafka-python can tell from older ones."""
+"""The newest version of Kafka that this version of kafka-python distinguishes from older ones."""
 TEST_LIMIT_S = 180
 SUITE_LIMIT_S = 600
 
 ADMIN, OTHERS, WITH_TOPICS = (DESCRIBED[LIBRDKAFKA][name] for name in ("admin", "others", "with_topics"))
 PATIENCE = 4
-"""Factor of the time limits in tests against brokers of Kafka, whose virtual machines share this one."""
+"""Factor of the time limits in tests against brokers of Kafka, whose virtual machines compete with the tests for
+CPU.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """outcome: passed, failed or skipped. why: one line for readers."""
+    """Result of one test. outcome: passed, failed or skipped. why: one line for readers."""
 
     suite: str
     test: str
@@ -83,7 +85,7 @@ class Result:
 
 
 Suite = Callable[[Path, list[str], bool], Iterator[Result]]
-"""Folder, addresses of brokers, whether they keep data of topics -> results."""
+"""(folder, addresses of brokers, True if the brokers store data of topics) -> results."""
 
 
 # -- librdkafka
@@ -122,14 +124,14 @@ _FAILED = re.compile(rb"###[^\n]*failed at[^\n]*###\S*\n([^\n]+)|SKIPPING TEST: 
 
 
 def _why(output: bytes) -> str:
-    """The first failure or reason to skip that the runner of the tests reports, without colours."""
+    """Return the first failure or reason to skip that the test runner reports, without colours."""
     found = _FAILED.search(output)
     line = found[1] or found[2] if found else output.strip().rpartition(b"\n")[2]
     return re.sub(r"\x1b\[[0-9;]*m", "", line.decode(errors="replace")).strip()
 
 
 def _built(folder: Path) -> Path:
-    """The folder of librdkafka with its tests built."""
+    """Build librdkafka with its tests; return its folder."""
     source = folder / f"librdkafka-{CRATE.partition('+')[2]}"
     if (source / "tests" / "test-runner").exists():
         return source
@@ -153,7 +155,9 @@ def _built(folder: Path) -> Path:
 
 
 def kafka_python(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
-    """Its integration tests; what its source distribution lacks is stubbed: the broker runs already."""
+    """Run its integration tests.  The files that its source distribution lacks are stubbed, because a broker runs
+    already.
+    """
     python = _environment(folder)
     version = DESCRIBED[KAFKA_PYTHON]["version"]
     source = folder / f"kafka_python-{version}"
@@ -188,9 +192,9 @@ def kafka_python(folder: Path, bootstrap: list[str], with_data: bool) -> Iterato
 
 
 WITHOUT_DATA = "not delete_groups and not delete_records and not group_exists"
-"""The tests that administer groups and records begin by producing some."""
+"""Selects tests that need no data: tests that administer groups and records begin by producing some."""
 WITH_DATA = ("admin", "consumer", "producer")
-"""Files of its integration tests that need no other security than none."""
+"""Parts of its integration tests that run without security."""
 
 _SERVICE = '''"""A broker that runs already: what the source distribution lacks."""
 
@@ -223,7 +227,7 @@ ZookeeperFixture.instance = classmethod(lambda cls, host=None, port=None, extern
 
 
 def calling(suite: str) -> Suite:
-    """Make the calls of a suite, by a program that prints `call TAB why it failed`."""
+    """Return a suite that makes its calls in a program; the program prints `call TAB reason of the failure`."""
 
     def results(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result]:
         argv = [_environment(folder), "-c", _CALLING, bootstrap[0], json.dumps(DESCRIBED[suite])]
@@ -282,7 +286,7 @@ def kcat(folder: Path, bootstrap: list[str], with_data: bool) -> Iterator[Result
 
 
 def _environment(folder: Path) -> str:
-    """A Python with the clients."""
+    """Return the path of a Python with the clients."""
     home = folder / "clients"
     python = home / "bin" / "python"
     clients = [f"{name}=={DESCRIBED[name]['version']}" for name in (KAFKA_PYTHON, "aiokafka", CONFLUENT)]
@@ -296,7 +300,7 @@ def _environment(folder: Path) -> str:
 
 
 def _run(argv: Sequence[str], folder: Path) -> None:
-    """Raises SystemExit with the last words of a command that fails."""
+    """Run a command.  Raises SystemExit with the end of its output if it fails."""
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(argv)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
@@ -342,7 +346,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def results_on(on: str, suites: Sequence[str]) -> Sequence[Result]:
-    """Run these suites, each against a fresh cluster of a kind."""
+    """Run these suites, each against a new cluster of a kind."""
     folder = _folder()
     results: list[Result] = []
     for name in suites:
@@ -359,7 +363,7 @@ def results_on(on: str, suites: Sequence[str]) -> Sequence[Result]:
 
 
 def newest_results(on: str, suite: str) -> Sequence[Result]:
-    """Return the results of a suite's last run on this machine, nothing if there was none."""
+    """Return the results of a suite's last run on this machine; [] if there was none."""
     kept = _kept(on, suite)
     return [Result(**each) for each in json.loads(kept.read_text())] if kept.exists() else []
 
@@ -379,7 +383,7 @@ def _folder() -> Path:
 
 @contextmanager
 def cluster(ids: Sequence[int], on: str) -> Iterator[list[str]]:
-    """Start nodes on loopback, yield the addresses of their brokers, and end them with the block."""
+    """Start nodes on loopback, yield the addresses of their brokers, and end the nodes with the block."""
     folder = Path(tempfile.mkdtemp(prefix="kafka-compatibility-"))
     settings = {"cluster_id": CLUSTER_ID, "process.roles": "broker,controller"}
     apart = {"cluster_id": CLUSTER_ID, "process.roles": "controller", "brokers": {"features": FEATURES}}
@@ -412,7 +416,7 @@ def _started(argv: Sequence[str], home: Path) -> subprocess.Popen[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class _Home:
-    """A folder of this machine, in which a process of Kafka runs as on a node."""
+    """A local folder in which a process of Kafka runs as on a node."""
 
     address: str
     data_dir: str
@@ -424,7 +428,9 @@ class _Home:
 async def _nodes_of_kafka(
     folder: Path, hosts: Mapping[int, str], controllers: Mapping[int, str]
 ) -> list[subprocess.Popen[bytes]]:
-    """Start a broker of Kafka on each host.  controllers: bundled ones; if there are none, each broker is one."""
+    """Start a broker of Kafka on each host.  controllers: bundled controllers; if empty, each broker is also a
+    controller.
+    """
     jars = fetch_jars(jars_of("", ""), lambda _: None, threading.Event())
     roles, release = (("broker",), ("--release-version", RELEASE)) if controllers else (("broker", "controller"), ())
     controllers = controllers or {number: f"{host}:{CONTROLLER_PORT}" for number, host in hosts.items()}
@@ -442,7 +448,7 @@ async def _nodes_of_kafka(
 
 
 async def _registered(addresses: Sequence[str], limit_s: float = 120.0) -> None:
-    """Wait until every node names all brokers as alive.  Raises TimeoutError."""
+    """Wait until every node lists all brokers as alive.  Raises TimeoutError."""
     async with asyncio.timeout(limit_s):
         for address in addresses:
             while await _brokers_known(address) < len(addresses):  # noqa: ASYNC110 - another process knows
@@ -450,7 +456,7 @@ async def _registered(addresses: Sequence[str], limit_s: float = 120.0) -> None:
 
 
 async def _brokers_known(address: str) -> int:
-    """Return how many brokers the node at `address` names as alive; 0 if it does not answer."""
+    """Return the number of brokers that the node at `address` lists as alive; 0 if it does not answer."""
     host, _, port = address.partition(":")
     connection = Connection(host, int(port), "compatibility")
     try:
@@ -502,7 +508,7 @@ def _outcomes(results: Sequence[Result]) -> Mapping[tuple[str, str], Result]:
 
 
 def differing(found: Mapping[str, Sequence[Result]]) -> Sequence[tuple[str, str]]:
-    """Return suite and name of each test whose outcomes differ between the clusters."""
+    """Return (suite, test) of each test whose outcomes differ between the clusters."""
     one, other = (_outcomes(results) for results in found.values())
     every = {**one, **other}
     return [key for key in every if key not in one or key not in other or one[key].outcome != other[key].outcome]
@@ -514,7 +520,7 @@ def _passed_by_neither(found: Mapping[str, Sequence[Result]]) -> Sequence[tuple[
 
 
 def _cell(words: str) -> str:
-    """One line of a table; no address and no random name, so that the page is the same each time."""
+    """Return one line of a table, without addresses and random names, so the page is the same each time."""
     words = re.sub(r"127(\.\d+){3}:\d+", "a broker", words)
     words = re.sub(r"(rnd)[0-9a-f]{8,}", r"\1…", words)
     words = words.replace("|", "\\|").replace("<", "&lt;")

@@ -4,13 +4,13 @@
 
 mutmut changes one operator, number, condition or argument of a function at a time and runs the tests that call this
 function.  A change that no test detects SURVIVES: either the tests lack a case, or the change makes no difference
-(equivalent).  Changes of words alone are left out, because reports may be worded in many ways.
+(equivalent).  Changes that affect only string constants are not tried, because reports may be worded in many ways.
 
-mutmut cannot change decorated functions (such as kernels that numba compiles, which brute force covers) and constants
-of modules and classes, so the result says nothing about them.
+mutmut cannot change decorated functions (such as kernels that Numba compiles, which have brute-force tests) and
+constants of modules and classes, so the result says nothing about them.
 
-Everything happens in a copy of the tree.  --sample draws mutants with a fixed seed, for a room of thousands.  The exit
-code is 1 if a mutant survived.
+All work is done in a copy of the tree.  --sample draws mutants with a fixed seed, for a room with thousands of mutants.
+The exit code is 1 if a mutant survived.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("room", nargs="+", help="folders or files below checkers/, harness/ …")
     parser.add_argument("--tests", nargs="+", help="by default, the folders of tests/ that mirror the rooms")
-    parser.add_argument("--sample", type=int, help="try so many mutants, drawn at random")
+    parser.add_argument("--sample", type=int, help="number of mutants to try, drawn at random")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     chosen = parser.parse_args()
     files = [file for room in chosen.room for file in files_of(room)]
@@ -79,7 +79,7 @@ def files_of(room: str) -> list[Path]:
 
 
 def tests_of(room: str) -> str:
-    """Return the folder of tests that mirrors a room, or the folder of a file."""
+    """Return the folder of tests that mirrors a room; for a file, the one that mirrors its folder."""
     path = Path("tests") / room
     while not (ROOT / path).is_dir():
         path = path.parent
@@ -98,7 +98,7 @@ def mutants_of(file: Path) -> Iterator[tuple[str, tuple[Function, Function]]]:
 
 
 def change_of(original: Function, mutant: Function) -> str:
-    """Return the lines that differ; "" if only string constants do."""
+    """Return the lines that differ; "" if only string constants differ."""
     if without_words(original) == without_words(mutant):
         return ""
     difference = difflib.unified_diff(lines_of(original), lines_of(mutant), lineterm="", n=1)
@@ -110,7 +110,7 @@ def lines_of(function: Function) -> list[str]:
 
 
 def without_words(function: Function) -> list[str]:
-    """Return the lines of a function with every string constant replaced by the same one."""
+    """Return the lines of a function with every string constant replaced by one constant."""
 
     class Blank(ast.NodeTransformer):
         def visit_Constant(self, node: ast.Constant) -> ast.Constant:
@@ -136,7 +136,7 @@ def copy_tree(folder: Path) -> None:
 
 
 def configure(files: list[Path], tests: list[str]) -> None:
-    """Write what mutmut reads from the folder it is called in."""
+    """Write the configuration that mutmut reads from the current folder."""
     settings = {
         "source_paths": TESTED,
         "only_mutate": files,

@@ -3,21 +3,21 @@
     python -m bench.objects registers [--operations 5000000] [--grid] [--operations-max 10000] [--limit-s 5]
     python -m bench.objects strings [--histories 10] [--json FILE]
 
-CPU time of one core.  Kernels are compiled before anything is measured.  State how busy the machine was: the load is
+CPU time of one core.  Kernels are compiled before anything is measured.  Report how busy the machine was: the load is
 printed last.
 
-*Registers.*  Big single keys, and with --grid a grid of hard histories; for short measurements the smallest of some
-runs.  Hard histories are of one register, correct by construction, and can have one late answer that is certainly
-wrong.  `VIOLATIONS` explains why each answer is wrong; no search is needed.
+*Registers.*  Large single keys, and with --grid a grid of hard histories; short measurements are the minimum of several
+runs.  A hard history has one register.  It is correct by construction, or has one late answer that is certainly wrong.
+`VIOLATIONS` explains why each answer is wrong; no search is needed.
 
-*Strings.*  From events to the verdict on all keys; no value is remembered from the run before.  Of each history the
-least of five runs counts; stated are the median and the largest of all histories.  The wrong ones lack one value in one
-late get; their figure holds the witness.
+*Strings.*  From events to the verdict on all keys; no value is reused from the previous run.  For each history the
+minimum of five runs counts; the median and the maximum over all histories are reported.  In a wrong history, one late
+get lacks one value; its figure includes the witness.
 
-The histories are made in the shape of Porcupine's largest, `test_data/kv/c50-ok.txt` of MIT's lab of a replicated
-store: 50 clients and ten keys in three rounds.  Half of the operations are appends, one in twenty is a put, the others
-are gets.  A value names its client and counts its operations; each round counts anew, so some values come to a key
-twice.  Some clients get one answer after another, and others wait for most of a round.
+The histories resemble the largest one of Porcupine, `test_data/kv/c50-ok.txt` of MIT's lab of a replicated store: 50
+clients and ten keys in three rounds.  Half of the operations are appends, one in twenty is a put, the others are gets.
+A value contains its client and the number of the client's operation.  Each round counts anew, so some values are
+appended to a key twice.  Some clients get one answer after another, and others wait for most of a round.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def registers(given: argparse.Namespace, sheet: Sheet) -> None:
 
 
 def big_keys(operations: int, sheet: Sheet) -> None:
-    """One key: unique values by zones and by search, then a small domain, valid and with one late violation."""
+    """Measure one key: unique values by zones and by search, then few values, valid and with one late violation."""
     for clients in (5, 10):
         size = operations // 10
         key, positions = correct_key(size, clients, 0, 0, 1)
@@ -87,9 +87,9 @@ def big_keys(operations: int, sheet: Sheet) -> None:
 
 
 def grid(operations_max: int, limit_s: float, observed: bool, sheet: Sheet) -> None:
-    """Operations x clients x open x what is wrong; five seeds a cell, the worst counts.
+    """Measure operations x clients x open operations x kind of violation, with five seeds per cell; the worst counts.
 
-    observed: a cas that failed saw another value; else it did not happen.
+    observed: True if a failed cas proves another value; False if it only did not happen
     """
     reading = "observed" if observed else "did not happen"
     print(f"\nA cas that failed: {reading}")
@@ -120,7 +120,7 @@ def grid(operations_max: int, limit_s: float, observed: bool, sheet: Sheet) -> N
 
 @dataclass(frozen=True)
 class GridCell:
-    """Outcome of one history."""
+    """Outcome for one history."""
 
     verdict: str
     seconds: float
@@ -135,16 +135,17 @@ def judged(key: Key, positions: int, steps_max: int = STEPS) -> GridCell:
 
 
 _NEW, _OTHER = 777, 778
-"""Values that are written once each, for the violations that need them."""
+"""Values that are written once each, for violations that need such values."""
 
 
 def correct_key(
     operations: int, clients: int, domain: int, open_: int, seed: int, observed: bool = False
 ) -> tuple[Key, int]:
-    """A register's history correct by construction, and how many positions it has.
+    """Return a history of a register, correct by construction, and its number of positions.
 
-    domain 0: unique values, and then a cas expects what it finds.  open_: how many mutators never return.
-    observed: a cas that failed stays as an observation; else it is left out.
+    domain: number of values; 0 for unique values, and then a cas expects the current value
+    open_: number of mutators that never return
+    observed: True to keep a failed cas as an observation, False to omit it
     """
     kind, a, b, call, ret, positions = _simulated(operations, clients, domain, open_, seed)
     kept = np.ones(len(kind), np.bool_) if observed else kind != MISMATCH
@@ -156,7 +157,7 @@ def correct_key(
 def _simulated(
     operations: int, clients: int, domain: int, open_: int, seed: int
 ) -> tuple[Int8, Int64, Int64, Int32, Int32, int]:
-    """Simulate a third each of reads, writes and cas; a cas that does not match is a MISMATCH."""
+    """Simulate equal numbers of reads, writes and cas; a cas that does not match is a MISMATCH."""
     np.random.seed(seed)
     kind, call, ret = np.empty(operations, np.int8), np.empty(operations, np.int32), np.full(operations, OPEN, np.int32)
     a, b = np.empty(operations, np.int64), np.full(operations, NIL, np.int64)
@@ -206,20 +207,21 @@ def _simulated(
 
 
 def late_read(answer: int, key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """A late read answers a value that the register certainly does not hold then."""
+    """Add a late read that returns a value that the register certainly does not have then."""
     return _answered(key, rng, answer), positions
 
 
 def taken_twice(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """A value is written once, and two cas both took it away."""
+    """Add a value that is written once, but removed by two cas."""
     at = _late(positions, rng)
     more = [(WRITE, _NEW, NIL, at, at + 9), (CAS, _NEW, 0, at + 3, at + 20), (CAS, _NEW, 1, at + 5, at + 25)]
     return _with(key, positions, more)
 
 
 def came_back(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """Two values are written once each, at the same time; reads one after another saw the first, the second, and the
-    first again."""
+    """Add two concurrent writes of new values, and later reads, one after another, that return the first value, the
+    second, and the first again.
+    """
     at = _late(positions, rng)
     more = [(WRITE, _NEW, NIL, at, at + 40), (WRITE, _OTHER, NIL, at + 1, at + 41)]
     more += [(READ, v, NIL, at + a, at + b) for v, a, b in ((_NEW, 5, 9), (_OTHER, 12, 20), (_NEW, 25, 30))]
@@ -227,7 +229,7 @@ def came_back(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, 
 
 
 def changed_too_often(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """After all other operations one client alone saw the value change more often than the number of open
+    """Add reads of one client after all other operations that see more changes of the value than there are open
     operations.
     """
     times = int((key.ret == OPEN).sum()) + 2
@@ -245,7 +247,7 @@ VIOLATIONS: dict[str, Callable[[Key, int, np.random.Generator], tuple[Key, int]]
 
 
 def another_answer(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """A late read answers another value of the domain; whether that is wrong only a search can tell."""
+    """Add a late read that returns another value of the domain; only a search can decide whether it is wrong."""
     at = int(rng.choice(_late_reads(key)))
     return _answered(key, rng, int((key.a[at] + 1 + rng.integers(4)) % 5), at), positions
 
@@ -266,8 +268,7 @@ def _answered(key: Key, rng: np.random.Generator, value: int, at: int | None = N
 
 
 def _with(key: Key, positions: int, more: Sequence[tuple[int, int, int, int, int]]) -> tuple[Key, int]:
-    """With more operations (kind, a, b, call, ret) of clients of their own, whose events stand before those at the
-    same positions."""
+    """Add operations (kind, a, b, call, ret) of new clients; their events come before events at the same positions."""
     kind, a, b, call, ret = (np.array(column, np.int64) for column in zip(*more, strict=True))
     kinds = np.concatenate([kind, key.kind]).astype(np.int8)
     calls, rets = np.concatenate([call, key.call]), np.concatenate([ret, key.ret]).astype(np.int64)
@@ -301,8 +302,9 @@ def strings(given: argparse.Namespace, sheet: Sheet) -> None:
 
 
 def _seconds(histories: Sequence[Sequence[Event]], expected: Validity) -> list[float]:
-    """Return the seconds of each history.  All are measured once before any is measured again: so no burst of load
-    meets all its runs."""
+    """Return the seconds of each history.  All histories are measured once before any is measured again, so a burst of
+    load cannot affect all runs of one history.
+    """
     least = [float("inf")] * len(histories)
     for _ in range(RUNS):
         for at, events in enumerate(histories):
@@ -315,7 +317,7 @@ def _seconds(histories: Sequence[Sequence[Event]], expected: Validity) -> list[f
 
 
 def _without_a_value(events: Sequence[Event]) -> list[Event]:
-    """The history, whose last get that shows three values lacks the second of them."""
+    """Return the history without the second value in the last get that returns three values."""
     changed = list(events)
     for at in range(len(events) - 1, -1, -1):
         shown = json.loads(events[at].payload or '""')
@@ -332,7 +334,7 @@ APPENDS, PUTS_OF_THE_REST = 0.5, 0.1
 
 @dataclass
 class _Waiting:
-    """An operation without an answer yet.  applied: whether it took effect; answer: of a get that did."""
+    """An operation without an answer yet.  applied: True if it took effect.  answer: of a get that took effect."""
 
     f: str
     key: str
@@ -342,7 +344,7 @@ class _Waiting:
 
 
 def string_history(rng: Random, operations: int = 1712, clients: int = 50, keys: int = 10) -> list[Event]:
-    """A linearizable history; twice as many events as operations."""
+    """Return a linearizable history, which has two events per operation."""
     store = dict.fromkeys(map(str, range(keys)), "")
     events: list[Event] = []
     for number in range(ROUNDS):
@@ -400,7 +402,7 @@ if __name__ == "__main__":
         {"registers": registers, "strings": strings},
         operations={"type": int, "default": 5_000_000, "help": "of a big register"},
         grid={"action": "store_true", "help": "the grid of hard histories (minutes)"},
-        operations_max={"type": int, "default": 10_000, "help": "of a cell of the grid"},
-        limit_s={"type": float, "default": 5.0, "help": "what a cell of the grid may take"},
+        operations_max={"type": int, "default": 10_000, "help": "maximum operations of a cell of the grid"},
+        limit_s={"type": float, "default": 5.0, "help": "maximum seconds of a cell of the grid"},
         histories={"type": int, "default": 10, "help": "of strings"},
     )

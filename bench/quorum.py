@@ -1,19 +1,19 @@
-"""Measure the cost of a write to the bundled KRaft, beside etcd in the same run on the same disk; and its start and its
-failover.
+"""Measure the cost of a write to the bundled KRaft, compared with etcd in the same run on the same disk; and the start
+and the failover of both.
 
     python -m bench.quorum [--nodes 3 5] [--writers 1 64] [--rounds 5] [--seconds 3] [--only writes failover …]
 
 Servers are processes on loopback; those of KRaft run on Debian's Python, as in containers.  All clusters of a size run
-all the time and are loaded in turn, so that a machine that gets slower favours neither; which is first alternates.
-Writers write to the leader, each to an object of its own, one write in flight (`instruments/quorum_clusters.py`).
-Writes count once acknowledged; both systems fsync before it.
+all the time and are loaded in turn, so a machine that becomes slower favours neither; the first one alternates.
+Writers write to the leader, each to an object of its own, with one write in flight (`instruments/quorum_clusters.py`).
+Acknowledged writes count; both systems fsync before they acknowledge.
 
 A figure is the median of the rounds.  Processor time is that of all threads (`/proc/PID/stat`, in steps of 10 ms).  The
-client's is shown, too: where client and leader together fill the processors, a rate says little.
+client's processor time is shown, too: if client and leader together use all processors, a rate says little.
 
-Start: a single voter with a log of a million records, ten a batch, each the config of one of 1,000 topics; from the
-process' start to the first acknowledged write.  Failover: from SIGKILL of the leader to the first acknowledged write.
-Without etcd (Debian's etcd-server) KRaft is measured alone.
+Start: a single voter with a log of a million records, ten per batch, each the config of one of 1,000 topics; from the
+start of the process to the first acknowledged write.  Failover: from SIGKILL of the leader to the first acknowledged
+write.  Without etcd (Debian's etcd-server), only KRaft is measured.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ ETCD_FASTER = {1: 1 / 0.35, 64: 1 / 0.7}
 LEADER_OF_ETCD = {1: 500 / 597, 64: 80 / 68}
 """Goals by the number of writers: maximum ratio of our leader's processor time for a write to that of etcd's leader.
 
-They were set as 500 and 80 microseconds where etcd's leader took 597 and 68.  The kernel of `figures.py` is no scale
-for them: on a machine where a quorum without logic took 1.7 times as long, the kernel took 0.96 times as long.
+The goals were set as 500 and 80 microseconds on a machine where etcd's leader took 597 and 68.  The kernel of
+`figures.py` cannot scale them: on a machine where a quorum without logic took 1.7 times as long, the kernel took 0.96
+times as long.
 """
 
 TOPICS, MEMORY_TOPICS = 1_000, 10_000
 LOG_RECORDS, BATCH_RECORDS, SEGMENT_BYTES = 1_000_000, 10, 16 << 20
 START_S, SNAPSHOT_START_S = 5.0, 1.0
-"""Goals in seconds of a processor: with the log alone, and with a snapshot of it."""
+"""Goals in CPU seconds for a start: with the log alone, and with a snapshot of it."""
 SNAPSHOT_WAIT_S = 300.0
 
 
@@ -66,12 +67,12 @@ FIGURES = (
     (", processor of the leader, a write", "leader_ms", "ms"),
     (", processor of the client, a write", "client_ms", "ms"),
 )
-"""End of a figure's name, the field of a `Round`, and its unit."""
+"""(end of a figure's name, field of `Round`, unit)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """rate: acknowledged writes per second.  leader_ms, client_ms: processor time for one write."""
+    """Figures of one round.  rate: acknowledged writes per second.  leader_ms, client_ms: processor time per write."""
 
     rate: float
     p50_ms: float
@@ -81,7 +82,7 @@ class Round:
 
 
 def main(given: argparse.Namespace, sheet: Sheet) -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # otherwise its servers would outlive it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # otherwise its servers would outlive this process
     version = etcd_version()
     print(f"KRaft beside etcd {version}" if version else "etcd is not installed: KRaft alone")
     with tempfile.TemporaryDirectory(prefix="krucible-bench-", dir=given.folder) as name:
@@ -172,7 +173,7 @@ def report_writes(rounds: dict[str, list[Round]], size: int, count: int, sheet: 
 
 
 def _progress(line: str) -> None:
-    """Print a line for people who wait; the standard output gets the figures alone."""
+    """Print a line of progress to stderr; the standard output contains only figures."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -180,7 +181,9 @@ def _progress(line: str) -> None:
 
 
 async def fail_over(cluster: QuorumCluster) -> float:
-    """Return the seconds from the leader's death to the first acknowledged write.  Afterwards all servers run."""
+    """Return the seconds from the leader's death to the first acknowledged write.  Restart the old leader
+    afterwards.
+    """
     old = await cluster.leader()
     rest = [server for server in cluster.servers if server != old]
     cluster.stop(old, signal.SIGKILL)
@@ -199,7 +202,7 @@ async def fail_over(cluster: QuorumCluster) -> float:
 
 
 async def measure_start(folder: Path, records: int, sheet: Sheet) -> None:
-    """Measure the start from the log alone; then from a snapshot of it, after which the log begins."""
+    """Measure the start from the log alone; then from a snapshot, with a log that begins at its end."""
     (folder / "start").mkdir()
     node = KRaft(folder / "start", 1, {"segment_bytes": SEGMENT_BYTES})
     topics = [topic_records(number) for number in range(TOPICS)]
@@ -242,14 +245,14 @@ async def measure_memory(folder: Path, sheet: Sheet) -> None:
 
 
 async def start_cpu_s(node: KRaft) -> float:
-    """Return the processor seconds from the process' start to its first acknowledged write."""
+    """Return the processor seconds from the start of the process to its first acknowledged write."""
     node.start(1)
     await node.prepare(await node.leader(), 1)
     return cpu_s_of(node.pid(1))
 
 
 async def until_snapshot(folder: Path, offset: int) -> None:
-    """Wait until a snapshot holds nearly everything below `offset`.  Raises TimeoutError."""
+    """Wait until a snapshot contains nearly everything below `offset`.  Raises TimeoutError."""
     until = time.monotonic() + SNAPSHOT_WAIT_S
     while time.monotonic() < until:
         if any(int(each.name[:20]) >= offset * 0.95 for each in folder.glob("*.checkpoint")):
@@ -266,7 +269,7 @@ def topic_records(number: int) -> list[metadata.Record]:
 
 
 def write_log(data_dir: Path, batches: Iterable[list[metadata.Record]]) -> None:
-    """Append to a node's log, while the node does not run."""
+    """Append to the log of a node that does not run."""
     log = open_log(RealDisk(data_dir), segment_max_bytes=SEGMENT_BYTES)
     for records in batches:
         body = tuple(metadata.encode(record) for record in records)
@@ -281,9 +284,9 @@ if __name__ == "__main__":
         main,
         nodes={"type": int, "nargs": "+", "default": [3, 5]},
         writers={"type": int, "nargs": "+", "default": [1, 64]},
-        rounds={"type": int, "default": 5, "help": "of writing, and of failover"},
-        seconds={"type": float, "default": 3.0, "help": "of writing in each round"},
-        records={"type": int, "default": LOG_RECORDS, "help": "in the log of a start"},
+        rounds={"type": int, "default": 5, "help": "number of rounds of writing, and of failovers"},
+        seconds={"type": float, "default": 3.0, "help": "seconds of writing in each round"},
+        records={"type": int, "default": LOG_RECORDS, "help": "number of records in the log of a start"},
         only={"nargs": "+", "choices": WRITES, "default": WRITES},
-        folder={"type": Path, "help": "where the data goes: a disk to measure"},
+        folder={"type": Path, "help": "folder for the data, on the disk to measure"},
     )

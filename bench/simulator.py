@@ -3,22 +3,22 @@
     python -m bench.simulator speed [--nodes 5] [--rate 50] [--time-limit 60] [--nemesis partition]
     python -m bench.simulator bugs [--bug lone-vote] [--searches 5] [--cpu 300]
 
-*Speed.*  Simulated seconds per CPU second.
+*Speed.*  Simulated seconds per CPU second, in two ways.
 
-Nodes over direct calls and without faults, as the swarm runs them with its watch and its judge; and a whole run with
-all bytes of the protocol, which is conducted and not judged: nodes, clients, nemesis, recorder and collection, as
+Nodes over direct calls and without faults, as the swarm runs them with its watch and its judge; and a complete run with
+all bytes of the protocol, which is not judged: nodes, clients, nemesis, recorder and collection, as
 `--backend simulator` does it.
 The CPU time is that of the process, so other work on the machine disturbs little.  Cost grows linearly with the
-simulated time and the rate, and with the square of the nodes, since every follower polls its leader and every client
-node all servers.
+simulated time and the rate, and with the square of the number of nodes, because every follower polls its leader and
+every client node polls all servers.
 
-States that the explorer reaches per CPU second, of three voters with a write and a read.
+In addition, states that the explorer reaches per CPU second, with three voters, a write and a read.
 
-*Bugs.*  Seeds, simulated seconds and CPU seconds until the swarm finds a bug, five searches each.
+*Bugs.*  Seeds, simulated seconds and CPU seconds until the swarm finds a bug, in five searches each.
 
-A search plays seeds from its own first seed on, until one breaks a rule with the bug and none without it.  Figures go
-into docs/swarm-ledger.json, from which `make docs` renews docs/planted-bugs.md.  A search that uses up its CPU time
-counts as not found.
+A search plays consecutive seeds, from its own first seed on, until a seed violates a rule with the bug but none without
+the bug.  Figures go into docs/swarm-ledger.json, from which `make docs` renews docs/planted-bugs.md.  A search that
+uses up its CPU time counts as not found.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from simulation.loop import SimulatedLoop
 from system_under_test.kraft.node.config import BUGS
 
 FLOOR = 30.0
-"""Simulated seconds per CPU second that whole nodes must reach."""
+"""Minimum simulated seconds per CPU second for complete nodes."""
 STATES_FLOOR = 20_000.0
-"""States per CPU second that the explorer must reach."""
+"""Minimum states per CPU second for the explorer."""
 WARM_UP_S = 2.0
 EXPLORED_CPU_S_MAX = 60.0
 
@@ -79,7 +79,7 @@ def speed(given: argparse.Namespace, sheet: Sheet) -> None:
 
 
 def _measured(spec: Spec, time_limit_s: float) -> tuple[float, float, int]:
-    """Simulated seconds, CPU seconds, and callbacks of one run."""
+    """Return simulated seconds, CPU seconds, and the number of callbacks of one run."""
     whole = Spec.from_json({**spec.to_json(), "time_limit_s": time_limit_s})
     with tempfile.TemporaryDirectory(prefix="krucible-bench-") as results:
         loop = SimulatedLoop()
@@ -98,7 +98,7 @@ APART = 100_000
 
 def bugs(given: argparse.Namespace, _sheet: Sheet) -> None:
     found: dict[str, Any] = json.loads(LEDGER.read_text()) if LEDGER.exists() else {}
-    play(draw(1, 5.0))  # one-time compilation and imports do not count as cost of a search
+    play(draw(1, 5.0))  # so that compilation and imports are not part of the first search
     for bug in given.bug or BUGS:
         found[bug] = [_search(bug, number * APART, given.cpu, given.time_limit) for number in range(given.searches)]
         print(f"{bug:<28} {[(run['seeds'], round(run['cpu_s'], 1), run['rule']) for run in found[bug]]}", flush=True)
@@ -127,7 +127,7 @@ if __name__ == "__main__":
         time_limit={"type": float, "default": 60.0, "help": "simulated seconds of the main phase, or of each seed"},
         nemesis={"default": "partition"},
         seed={"type": int, "default": 1},
-        bug={"action": "append", "choices": sorted(BUGS), "help": "only this one; may be repeated"},
+        bug={"action": "append", "choices": sorted(BUGS), "help": "only this bug; may be repeated"},
         searches={"type": int, "default": 5, "help": "for each bug"},
-        cpu={"type": float, "default": 300.0, "help": "CPU seconds of a search"},
+        cpu={"type": float, "default": 300.0, "help": "maximum CPU seconds of a search"},
     )

@@ -4,20 +4,20 @@
     python -m bench.transactions isolation [--large] [--only TEXT]
     python -m bench.transactions kafka [--sizes 1000000] [--json FILE]
 
-CPU time of one core, from columns in memory to the verdict.  Compiled before the first figure; the load is printed
-last.
+CPU time of one core, from columns in memory to the verdict.  Kernels are compiled before the first measurement; the
+load is printed last.
 
-*Anomalies.*  Valid histories, and the same with one anomaly of each name, which lies in the middle (`spliced`), and if
-it can, is also spread over the whole history (`strewn`), so that nearly all of it is on a cycle; lists also with many
-stale reads.  Measured with the witnesses and the memory that takes at most, columns included.  Reading is measured
-apart: a `history.parquet` of the first size, from file to columns.
+*Anomalies.*  Valid histories, and the same histories with one anomaly of each name.  The anomaly lies in the middle
+(`spliced`); if possible, it is also spread over the entire history (`strewn`), so nearly all of the history is on a
+cycle.  Histories of lists are also measured with many stale reads.  Time includes the witnesses, and memory is the
+maximum including columns.  Reading is measured separately: a `history.parquet` of the first size, from file to columns.
 
 *Isolation.*  Histories of a serial database and of one with snapshots, judged at the level that they keep, and at its
 session form where only sessions are known, up to a replayed order.  With --large also a million transactions.
-`docs/isolation.md` holds the table.
+`docs/isolation.md` contains the table.
 
-*Kafka.*  A correct broker's logs, and the same with one message lost.  Half of the operations send a message to some
-partition, half poll up to four.  Reading from file to columns is measured apart.
+*Kafka.*  Logs of a correct broker, and the same logs with one lost message.  Half of the operations send a message to a
+partition, half poll up to four messages.  Reading from file to columns is measured separately.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from checkers.transactions.read import Model, Transcript
 
 WARM = 3000
 RUNS = 3
-"""Runs of the worst anomaly, of which the least is compared with a small kernel."""
+"""Number of runs of the worst anomaly; the fastest run is compared with a small kernel."""
 
 GOALS = {
     "list-append": {1_000_000: 0.5, 10_000_000: 6.0},
@@ -124,7 +124,7 @@ def _timed(history: tuple[Transactions, Model, int]) -> tuple[float, Verdict]:
 
 
 def read(size: int, model: Model, sheet: Sheet) -> None:
-    """From `history.parquet` to columns."""
+    """Measure reading from `history.parquet` to columns."""
     with tempfile.TemporaryDirectory(prefix="krucible-bench-") as folder:
         path = Path(folder) / "history.parquet"
         for count in (WARM, size):
@@ -137,7 +137,7 @@ def read(size: int, model: Model, sheet: Sheet) -> None:
 
 
 def write_history(txns: Transactions, events: int, model: Model, path: Path) -> int:
-    """A sealed history of these transactions; how many bytes of JSON it holds."""
+    """Write a sealed history of these transactions; return its bytes of JSON."""
     payload: list[str] = [""] * events
     write = "append" if model == "list-append" else "w"
     kind, key, value, first = (c.tolist() for c in (txns.kind, txns.key, txns.value, txns.first))
@@ -166,7 +166,9 @@ TIMED, SESSIONS, STAMPED, NOTHING = "real time", "sessions only", "time stamps",
 
 @dataclass(frozen=True, slots=True)
 class IsolationCase:
-    """A history, its properties, and the level. goal_s: on the machine for which goals were set."""
+    """A history, its properties, and the level at which it is judged. goal_s: on the machine for which goals were
+    set.
+    """
 
     count: int
     size: int
@@ -274,7 +276,9 @@ def measure_kafka(size: int, sheet: Sheet) -> None:
 
 
 def sends_and_polls(size: int, lost: int) -> list[Event]:
-    """One operation after another; no client ever polls the first message that is sent from operation `lost` on."""
+    """Return sends and polls, one operation after another.  No client ever polls the first message that is sent from
+    operation `lost` on.
+    """
     rng = Random(1)
     logs: list[list[int]] = [[] for _ in range(PARTITIONS)]
     position = [[0] * PARTITIONS for _ in range(CLIENTS)]

@@ -1,3 +1,3 @@
-"""Instruments that measure and keep figures: clocks, memory, goals; quorums to load, and histories of any length to
-judge, which no cluster has to make first.
+"""Instruments that measure and store figures (clocks, memory, goals); quorums to put under load; and synthetic
+histories of any length, which need no cluster.
 """

@@ -1,17 +1,17 @@
-"""A whole run folder of any size, written in parts: correct by construction, or with two violations near its end.
+"""A complete run folder of any size, written in parts: correct by construction, or with two violations near its end.
 
-Clients read and write registers, eleven reads for each write.  A write gets its place in the log when it is invoked.
-It is committed, with all writes before it, when the first of them is answered.  Reads see what is committed.  One
-operation in two thousand has no known outcome, and one write in two thousand is refused.  Five servers hold equal logs,
-copied before the heal of a fault and at the end, and each traced every batch.  The fault cuts one client node from a
+Clients read and write registers, eleven reads for each write.  A write is appended to the log when it is invoked.  When
+the first of the waiting writes is answered, all of them are committed.  Reads return committed values.  One operation
+in two thousand has no known outcome, and one write in two thousand is refused.  Five servers have equal logs, copied
+before the heal of a fault and at the end, and each server traces every batch.  The fault cuts one client node from a
 follower.
 
-The journal, the manifest and the copies are as the harness writes them.  Logs (Kafka's segments) and traces (JSON
-lines) are written by the node's own encoder, so that `analyze` judges the folder as it judges a run of the bundled
-KRaft.  A log of a million entries has about 55 MB, and its node's trace as much again.
+The journal, the manifest and the copies are in the harness' format.  Logs (Kafka's segments) and traces (JSON lines)
+are written by the node's own encoder, so `analyze` judges the folder like a run of the bundled KRaft.  A log of a
+million entries has about 55 MB, and the trace of its node has the same size.
 
-Violations (`wrong`): a read that returns what was overwritten before it was invoked; and an acknowledged write whose
-entry is missing from all logs, though reads saw it.
+Violations (`wrong`): a read that returns a value that was overwritten before the read was invoked; and an acknowledged
+write whose entry is missing in all logs, although reads returned its value.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ LEADER = SERVERS[0]
 
 
 def elected(node: str) -> list[dict[str, Any]]:
-    """Return what a node traces until the first leader leads."""
+    """Return the rows that a node traces until the first leader is elected."""
     begin = [
         {"event": "start", "epoch": 0, "offset": 0, "hash": 0},
         {"event": "role", "epoch": 0, "role": "unattached"},
@@ -77,7 +77,7 @@ def elected(node: str) -> list[dict[str, Any]]:
 
 
 def filled(schema: pa.Schema, size: int, **columns: Any) -> pa.RecordBatch:
-    """`size` rows.  A text or a number stands in every row; a column that is not given is null."""
+    """Return `size` rows.  A single text or number is repeated in every row; a missing column is null."""
     return pa.record_batch([_column(columns.get(each.name), size, each.type) for each in schema], schema=schema)
 
 
@@ -97,7 +97,7 @@ _VOTERS = tuple(range(1, len(SERVERS) + 1))
 
 
 class NodeLogs:
-    """Logs and traces of all servers.  keys: names, by number; each was created by one batch."""
+    """Logs and traces of all servers.  keys: names of the keys; the index is the number of the key."""
 
     def __init__(self, folder: Path, keys: list[str]) -> None:
         self._folder = folder
@@ -124,7 +124,7 @@ class NodeLogs:
         return self
 
     def create(self, times_ns: Int64) -> None:
-        """Make every key, in one batch each."""
+        """Create every key, in one batch per key."""
         batches, ends = [], []
         for number, key in enumerate(self._keys):
             topic = UUID(int=number + 1)
@@ -133,16 +133,16 @@ class NodeLogs:
         self._batches(batches, ends, times_ns, committed=True)
 
     def append(self, key: Int32, value: Int64) -> None:
-        """Append entries in log order; key -1: the entry touches no object of clients."""
+        """Append entries in the order of the log; the entry of key -1 touches no object of clients."""
         self._waiting += zip(key.tolist(), value.tolist(), strict=True)
 
     def commit(self, ends: Int64, times_ns: Int64) -> None:
-        """Note where each batch ends, and when the leader called it committed.  The others report it a moment later."""
+        """Note where each batch ends, and when the leader committed it.  The other servers report it a moment later."""
         if len(ends):
             self._batches(self._taken(ends.tolist()), ends.tolist(), times_ns, committed=True)
 
     def copy(self, when: str, time_ns: int) -> tuple[Copy, ...]:
-        """Copy all logs.  Returns what the journal says of it.  The final copy also holds what is not committed."""
+        """Copy all logs; return the copies for the journal.  The final copy also contains uncommitted entries."""
         number = len(self._copies) // len(SERVERS)
         if when == "final" and self._waiting:
             ends = [self._end + len(self._waiting)]
@@ -161,7 +161,7 @@ class NodeLogs:
         return tuple(self._copies[-len(SERVERS) :])
 
     def _taken(self, ends: list[int]) -> list[list[bytes]]:
-        """Take the waiting entries up to the last of these ends, as the values of each batch."""
+        """Remove the waiting entries below the last of these ends; return the values of each batch."""
         batches, first, at = [], self._end, 0
         for end in ends:
             entries = self._waiting[at : at + end - first]
@@ -185,7 +185,7 @@ class NodeLogs:
         self._write(raws, ends, times_ns, states if committed else None)
 
     def _write(self, raws: list[bytes], ends: list[int], times_ns: Int64, states: list[int] | None) -> None:
-        """states: the hash of the state behind each batch; None: the batches are not committed."""
+        """Write batches. states: hash of the state after each batch; None if the batches are not committed."""
         self._segment.write(b"".join(raws))
         headers = [read_header(raw) for raw in raws]
         base = np.array([header.base_offset for header in headers], np.int64)
@@ -214,14 +214,15 @@ class NodeLogs:
 
 
 def _config_up_to_value(key: str) -> bytes:
-    """A record that sets the key's config, without its value: that is one digit long here."""
+    """Return a record that sets the key's config, without the value, which has one digit here."""
     return encode(ConfigRecord(TOPIC_RESOURCE, key, CONFIG_NAME, "0"))[:-3]
 
 
 def _traced(seq: int, time_ns: int, later_ns: int | None, end: int, prefix: int, state: int) -> str:
-    """The rows that a node traces of one batch.
+    """Return the rows that a node traces for one batch.
 
-    later_ns: how long after the leader it hears of the commit; None: it does not."""
+    later_ns: ns between the commit at the leader and at this node; None if this node does not learn of the commit
+    """
 
     def row(place: int, event: str, more: str = "") -> str:
         head = f'{{"seq":{seq + place},"inc":0,"t":{time_ns},"event":"{event}","epoch":{_EPOCH},"offset":{end}'
@@ -236,7 +237,7 @@ def _traced(seq: int, time_ns: int, later_ns: int | None, end: int, prefix: int,
 
 PROCESSES_MAX = 1_000
 WRITES_OF = 12
-"""One operation in this many is a write."""
+"""Number of operations per write: one in this many operations is a write."""
 UNKNOWN_OF = 2_000
 
 _IDLE, _READ, _WRITE, _REFUSED = 0, 1, 2, 3
@@ -245,10 +246,13 @@ _IDLE, _READ, _WRITE, _REFUSED = 0, 1, 2, 3
 class ClientsState(NamedTuple):
     """State of the system and its clients between two parts.
 
-    doing, key, value, offset, called: the open operation of each client; number: its process.
-    now, before, changed: for each key the committed value, the one before, and the row of the change; -1: none.
-    fresh: the next value of each key.  pending: offset, key and value of entries that are not committed.
-    counts: [entries of the log, entries committed, pending ones, processes ever, stale reads, lost writes].
+    doing, key, value, offset, called: the open operation of each client
+    number: number of each client's process
+    now, before, changed: for each key the committed value, the previous value, and the row of the last change; -1: none
+    fresh: next value of each key
+    pending: offset, key and value of uncommitted entries
+    counts: numbers of entries in the log, committed entries, pending entries, processes so far, stale reads, lost
+        writes
     """
 
     doing: Int8
@@ -266,7 +270,7 @@ class ClientsState(NamedTuple):
 
 
 class HistoryPart(NamedTuple):
-    """Rows of clients; entries of the log; and the end offset and the row of each commit."""
+    """Rows of clients (process to value); entries of the log; ends and rows: end offset and row of each commit."""
 
     process: Int32
     type: Int8
@@ -280,7 +284,7 @@ class HistoryPart(NamedTuple):
 
 
 def new_state(keys: int, processes: int) -> ClientsState:
-    """Nothing was invoked, and no key holds anything."""
+    """Return the state before the first operation, in which no key has a value."""
     counts = np.array([1, 1, 0, processes, 0, 0])  # the leader's own entry is the first
     number, doing = np.arange(processes, dtype=np.int32), np.zeros(processes, np.int8)
     value, offset, called = np.zeros((3, processes), np.int64)
@@ -295,7 +299,7 @@ def new_state(keys: int, processes: int) -> ClientsState:
 
 @inner_kernel
 def _invoke(state: ClientsState, client: int, row: int) -> None:
-    """The client begins a read or a write; a write that will not be refused gets its place in the log."""
+    """Begin a read or a write of the client; append the write to the log unless it will be refused."""
     state.key[client], state.value[client], state.called[client] = np.random.randint(state.now.shape[0]), -1, row
     state.doing[client] = _READ
     if np.random.randint(WRITES_OF) != 0:
@@ -315,7 +319,7 @@ def _invoke(state: ClientsState, client: int, row: int) -> None:
 
 @inner_kernel
 def _commit(state: ClientsState, row: int) -> None:
-    """Everything in the log is committed."""
+    """Commit everything in the log."""
     for i in range(state.counts[2]):
         key = state.pending[i, 1]
         state.before[key], state.changed[key] = state.now[key], row
@@ -325,11 +329,11 @@ def _commit(state: ClientsState, row: int) -> None:
 
 @inner_kernel
 def _read(state: ClientsState, client: int, row: int, wrong_from: int) -> None:
-    """The client reads what is committed; or once, from the row `wrong_from` on, what was overwritten long before."""
+    """Read the committed value; once, from row `wrong_from` on, read a value that was overwritten long before."""
     key = state.key[client]
     state.value[client] = state.now[key]
     late = 0 <= wrong_from <= row and state.counts[4] == 0
-    since = state.called[client] - 10 * state.doing.shape[0]  # by then the write of each overwritten value has returned
+    since = state.called[client] - 10 * state.doing.shape[0]  # each write of an overwritten value has returned by then
     if late and state.before[key] >= 0 and state.changed[key] < since:
         state.value[client] = state.before[key]
         state.counts[4] = 1
@@ -337,9 +341,9 @@ def _read(state: ClientsState, client: int, row: int, wrong_from: int) -> None:
 
 @kernel
 def simulate(state: ClientsState, rows: int, first_row: int, seed: int, wrong_from: int, drain: bool) -> HistoryPart:
-    """The next `rows` events, or fewer if `drain` lets open operations end and none begin.
+    """Return the next `rows` events; with `drain`, only end open operations, which may give fewer events.
 
-    wrong_from: the row from which the violations are planted as soon as they can be; -1 for none.
+    wrong_from: row from which the violations are planted as soon as possible; -1 for none
     """
     np.random.seed(seed)
     longs = np.full((4, rows), -1, np.int64)
@@ -382,17 +386,17 @@ def simulate(state: ClientsState, rows: int, first_row: int, seed: int, wrong_fr
 
 
 def drained(state: ClientsState, first_row: int) -> HistoryPart:
-    """The ends of all open operations."""
+    """Return the completions of all open operations."""
     return simulate(state, len(state.doing), first_row, 1, -1, True)
 
 
 def final_reads(state: ClientsState) -> HistoryPart:
-    """One process reads every key."""
+    """Return the events of one process that reads every key."""
     return one_by_one(state.counts[3], FUNCTIONS.index("read"), state.now)
 
 
 def one_by_one(process: int, function: int, answers: Int64) -> HistoryPart:
-    """One process invokes a function on every key, and is answered."""
+    """Return the events of one process that invokes a function on every key and gets an answer."""
     keys, none = len(answers), np.empty(0, np.int64)
     process_, f = np.full(2 * keys, process, np.int32), np.full(2 * keys, function, np.int8)
     type_, key = np.tile(np.array([0, 1], np.int8), keys), np.repeat(np.arange(keys, dtype=np.int32), 2)
@@ -405,18 +409,18 @@ CARD = Card(1, "partition", "one link", 20.0, 40.0)
 
 CLIENTS = ("c1", "c2")
 FUNCTIONS = ("read", "write", "create")
-"""By the code that a part has for them."""
+"""Functions of operations; the index is the code of the function in a part."""
 
 EVENTS_PER_PROCESS = 1_000
 EVENTS_PER_KEY = 5_000
 SECONDS = 100
-"""Duration of the run, at every size."""
+"""Duration of the run in seconds, at every size."""
 
 ROWS_PER_BATCH = 1 << 18
 
 
 def write_run(folder: Path, events: int, wrong: bool = False) -> Demands:
-    """Write an unsealed run of about this many events into a new folder.  Returns what is demanded of it."""
+    """Write an unsealed run of about this many events into a new folder.  Return the demands on the run."""
     folder.mkdir(parents=True)
     keys = [f"k{k}" for k in range(min(max(1, events // EVENTS_PER_KEY), int(LIMITS["keys"][1])))]
     spec = _spec(events, len(keys))
@@ -451,12 +455,12 @@ def write_run(folder: Path, events: int, wrong: bool = False) -> Demands:
 
 
 def write_tables(folder: Path) -> None:
-    """Make the tables of logs and traces that checkers read, as judging does."""
+    """Write the tables of logs and traces that checkers read, as judging does."""
     tabulate(RunRecord(folder), lambda copies: load_subject("kraft").tables(folder, copies, lambda _: 0))
 
 
 def _main(stream: _Stream, logs: NodeLogs, state: ClientsState, events: int, wrong_from: int, wrong: bool) -> None:
-    """Write this number of events of clients.  wrong: lose the last entry of the part with `wrong_from`."""
+    """Write this number of events of clients.  wrong: lose the last entry of the part that contains `wrong_from`."""
     for first in range(0, events, ROWS_PER_BATCH):
         rows = min(ROWS_PER_BATCH, events - first)
         part = simulate(state, rows, stream.rows, 7 * stream.rows + 1, wrong_from, False)
@@ -476,7 +480,7 @@ def _processes(events: int) -> int:
 
 
 def _spec(events: int, keys: int) -> Spec:
-    """The test that such a run would be."""
+    """Return the spec of the test that such a run would be."""
     seconds = events * _step_ns(events) / 1e9
     return Spec(
         nodes=len(SERVERS),
@@ -490,7 +494,7 @@ def _spec(events: int, keys: int) -> Spec:
 
 
 def _step_ns(events: int) -> int:
-    """The time between two rows."""
+    """Return the nanoseconds between two rows."""
     return max(2_000, SECONDS * 10**9 // events)
 
 
@@ -510,13 +514,13 @@ class _Stream:
         return self.rows * self._step_ns
 
     def write(self, part: HistoryPart, logs: NodeLogs) -> None:
-        """Rows of clients, and what their servers did."""
+        """Write rows of clients, and the actions of their servers."""
         logs.append(part.entry_key, part.entry_value)
         logs.commit(part.ends, part.rows * self._step_ns)
         self._write_clients(part)
 
     def create(self, logs: NodeLogs) -> None:
-        """One process creates every key."""
+        """Write the events of one process that creates every key."""
         keys = len(self._keys)
         between = 2 * (self.rows + 2 * np.arange(keys)) + 1  # half of a step after the request
         logs.create(between * self._step_ns // 2)
@@ -544,7 +548,7 @@ class _Stream:
         self.rows += count
 
     def enter(self, happened: run_record.Happened) -> None:
-        """An event of the journal."""
+        """Write an event into the journal."""
         self._journal.write(run_record.line_of(run_record.JournalEntry(self.time_ns, self.rows, happened)) + "\n")
 
     @contextmanager
@@ -573,7 +577,7 @@ def _outcome(keys: Sequence[str]) -> RunOutcome:
 
 
 def _fault(injected_ns: int, healed_ns: int) -> FaultRecord:
-    """Links between c2 and n5 that were cut, with measurements that show it twice a second."""
+    """Return the fault that cuts the links between c2 and n5, with measurements that prove it twice a second."""
     cut = (("c2", "n5"), ("n5", "c2"))
     links = {f"{a}>{b}": (60, 0 if (a, b) in cut else 60) for a, b in permutations((*SERVERS, *CLIENTS), 2)}
     moments = [("inject", injected_ns), *(("hold", at) for at in range(injected_ns, healed_ns, 500_000_000))]

@@ -1,28 +1,28 @@
-"""Figures of bench scripts as data, and the speed of this machine, by which goals are scaled.
+"""Figures of bench scripts as data, and the speed of this machine, which scales the goals.
 
-*Figures.*  Every bench script prints them on the terminal, and keeps them as JSON lines for tables and plots.
+*Figures.*  Every bench script prints its figures on the terminal, and stores them as JSON lines for tables and plots.
 
     {"figure": "linearizability, 100000 keys, on Spark", "size": 10000000, "of": "events", "value": 0.58, "unit": "s",
      "goal": 0.6}
 
-`size` and `of` give the amount of input; figures of one name and several sizes make one line of the plot.  `goal` is
-null where there is none; a value not above it reaches it, or, for rates ("1/s"), a value not below it.
+`size` and `of` give the size of the input; figures with one name and several sizes make one line of the plot.  `goal`
+is null if there is none.  A value reaches its goal if it is not above the goal; a rate ("1/s"), if it is not below.
 
-Goals are stated for one machine and scaled to this one.  `goal` is the scaled one.
+Goals are stated for one machine and scaled to this machine.  The stored `goal` is the scaled one.
 
 *Speed.*  One number, so that a goal can be a multiple of it and not a number of seconds.
 
-The kernel sorts, sums and walks over a few hundred thousand integers, which is typical of judging.  The least of
-several runs counts, in CPU seconds, so other processes disturb it little.  A goal was set on a machine where the kernel
-took REFERENCE_S; here it is worth `factor()` times as many seconds.
+The speed is measured by a kernel that sorts, sums and walks over a few hundred thousand integers, which is typical of
+judging.  The minimum of several runs counts, in CPU seconds, so other processes disturb it little.  Goals were set on a
+machine where the kernel took REFERENCE_S; here, a goal is multiplied by `factor()`.
 
-*Memory.*  Sample the memory and the CPU time of a process and all its descendants.
+*Memory.*  Samples of the memory and the CPU time of a process and all its descendants.
 
     with ProcessWatch(pid) as watch: ...
     watch.peak_mb, watch.peak_by_role_mb, watch.cpu_s
 
-Memory is resident memory (VmRSS), added up over the processes of one look.  Pages that forked workers share are counted
-once for each of them, so the sum is rather too high.  A peak between two looks is missed.
+Memory is resident memory (VmRSS), summed over all processes at each sample.  Pages that forked workers share are
+counted once for each worker, so the sum is an upper bound.  A peak between two samples is missed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from checkers.base.cache_folder import cache_folder
 
 @dataclass(frozen=True, slots=True)
 class BenchFigure:
-    """One measurement; see above."""
+    """One measurement; the fields are described at the top of this file."""
 
     figure: str
     size: int
@@ -58,7 +58,7 @@ class BenchFigure:
 
     @property
     def reached(self) -> bool:
-        """Return whether the figure reaches its goal; True if there is none."""
+        """Return True if the figure reaches its goal, or has none."""
         if self.goal is None:
             return True
         return self.value >= self.goal if self.unit.endswith("/s") else self.value <= self.goal
@@ -69,18 +69,18 @@ class BenchFigure:
 
 
 class Sheet:
-    """Output for the figures of a script: the terminal and, if a file is given, JSON lines at its end."""
+    """Output for the figures of a script: the terminal and, if a path is given, JSON lines appended to that file."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def add(self, figure: str, size: int, of: str, value: float, unit: str = "s", goal: float | None = None) -> None:
-        """Show and keep a figure. goal: on the machine for which it was set."""
+        """Print and store a figure. goal: on the machine for which goals were set."""
         one = BenchFigure(figure, size, of, value, unit, goal_here(goal, unit))
         self.keep(one, one.in_words())
 
     def keep(self, one: BenchFigure, shown: str) -> None:
-        """shown: what the terminal shows of it."""
+        """Print and store a figure. shown: its line on the terminal."""
         print(shown, flush=True)
         if self._path is not None:
             with self._path.open("a") as file:
@@ -93,8 +93,8 @@ Measure = Callable[[argparse.Namespace, Sheet], None]
 def script(doc: str | None, measure: Measure | Mapping[str, Measure], **options: Mapping[str, Any]) -> None:
     """Run a bench script, and print how busy the machine was.
 
-    measure: or the parts of the script by name, of which the first argument chooses one.
-    options: name -> arguments of `add_argument`; besides, `--json` names the file that gets the figures.
+    measure: function of the script; or its parts by name, of which the first argument chooses one
+    options: name -> arguments of `add_argument`; in addition, `--json` names the file that gets the figures
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     if isinstance(measure, Mapping):
@@ -108,14 +108,14 @@ def script(doc: str | None, measure: Measure | Mapping[str, Measure], **options:
 
 
 def goal_here(goal: float | None, unit: str) -> float | None:
-    """Return the goal on a machine of this speed: more seconds on a slower one, fewer per second; other units stay."""
+    """Return the goal on this machine: a slower machine gets more seconds and fewer per second; other units stay."""
     if goal is None or unit not in ("s", "ms", "1/s"):
         return goal
     return goal / factor() if unit == "1/s" else goal * factor()
 
 
 def read(path: Path) -> list[BenchFigure]:
-    """Return the figures in a file, in the order measured; of those measured twice at one size the last."""
+    """Return the figures in a file, in the order of measurement; of equal name and size only the last."""
     latest = {}
     for line in path.read_text().splitlines():
         one = BenchFigure(**json.loads(line))
@@ -128,7 +128,7 @@ def _short(value: float) -> str:
 
 
 def taken_s(work: Callable[[], object], times: int) -> list[float]:
-    """Return the seconds of each run, in order."""
+    """Return the seconds of each run, in the order of the runs."""
     taken = []
     for _ in range(times):
         began = time.perf_counter()
@@ -138,7 +138,7 @@ def taken_s(work: Callable[[], object], times: int) -> list[float]:
 
 
 def least_s(work: Callable[[], object], times: int = 1) -> float:
-    """Return the seconds of the fastest run: other processes only make runs longer."""
+    """Return the seconds of the fastest run, because other processes can only make runs longer."""
     return min(taken_s(work, times))
 
 
@@ -151,13 +151,13 @@ def processor_s(command: list[str]) -> float:
 
 
 NUMPY = [sys.executable, "-c", "import numpy"]
-"""A command that costs as much as the start of any check, for comparison with other commands."""
+"""A command that costs about as much as the start of any check, for comparison with other commands."""
 
 
 def keep_bytecode() -> None:
-    """Keep the bytecode of processes that are started from here on, as a user does.
+    """Let processes that are started from here on store their bytecode, as they do for a user.
 
-    With PYTHONDONTWRITEBYTECODE each compiles NumPy and Numba anew, which takes longer than what is measured.
+    With PYTHONDONTWRITEBYTECODE, each process compiles NumPy and Numba again, which takes longer than the measurement.
     """
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         os.environ.setdefault("PYTHONPYCACHEPREFIX", str(cache_folder() / "bytecode"))
@@ -172,12 +172,12 @@ _SIZE = 400_000
 
 @cache
 def factor() -> float:
-    """The kernel's time here, divided by its time where the goals were set; measured once in a process."""
+    """Return the kernel's time here, divided by its time where the goals were set; measured once per process."""
     return min(reference_s() for _ in range(_REPEATS)) / REFERENCE_S
 
 
 def reference_s() -> float:
-    """Return the CPU seconds that the kernel takes once."""
+    """Return the CPU seconds of one run of the kernel."""
     numbers = np.random.default_rng(1).integers(0, 1 << 40, _SIZE)
     began = time.process_time()
     ordered = np.sort(numbers, kind="stable")
@@ -193,8 +193,12 @@ DRIVER = "driver"
 
 
 class ProcessWatch:
-    """peak_mb: the largest sum.  peak_by_role_mb: the largest of each role alone, summed over its processes.
-    cpu_s, cpu_by_role_s: processor time of all of them and of each role, up to the last look at each."""
+    """Samples of the memory and the processor time of a process and its descendants.
+
+    peak_mb: largest sum over all processes
+    peak_by_role_mb: largest sum over the processes of each role
+    cpu_s, cpu_by_role_s: processor time of all processes and of each role, until the last sample of each process
+    """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -249,12 +253,12 @@ def descendants(pid: int) -> list[int]:
 
 
 def resident_mb(pid: int) -> float:
-    """Return the resident memory; 0 once the process has ended."""
+    """Return the resident memory of a process in MB; 0 if the process has ended."""
     return _status_mb(pid, "VmRSS:")
 
 
 def peak_mb(pids: Iterable[int]) -> float:
-    """Return the largest peak of resident memory of some processes, since their start or the last `forget_peaks`."""
+    """Return the largest peak of resident memory of any process, since its start or the last call of `forget_peaks`."""
     return max((_status_mb(pid, "VmHWM:") for pid in pids), default=0.0)
 
 
@@ -273,13 +277,13 @@ def _status_mb(pid: int, field: str) -> float:
 
 
 def cpu_s_of(pid: int) -> float:
-    """Return user and system time; 0 once the process has ended."""
+    """Return the user and system time of a process in seconds; 0 if the process has ended."""
     fields = _stat(pid)
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on (proc(5)); none once the process has ended."""
+    """Return the fields of /proc/PID/stat from the state on (proc(5)); [] if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

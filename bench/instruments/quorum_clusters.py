@@ -1,14 +1,14 @@
-"""Quorums of processes on loopback, all data on one disk: the bundled KRaft, and etcd; and writers that load them.
+"""Quorums of processes on loopback with all data on one disk (the bundled KRaft, and etcd), and writers that load them.
 
-A writer has one connection and one write in flight, with minimal work of the client.  Both kinds cost about the same: a
-request is a template in which only the value (and a request's number) changes, and of an answer only that is read which
-acknowledges the write.
+A writer has one connection, one write in flight, and little work of its own.  Both kinds of writers cost about the
+same: a request is a template in which only the value and the number of the request change, and only the part of an
+answer that acknowledges the write is read.
 
     KRaft   IncrementalAlterConfigs v1: SET of a topic's register      acknowledged: the resource has error code 0
     etcd    gRPC `etcdserverpb.KV/Put`, by hand over HTTP/2 (RFC 9113)  acknowledged: the stream got a message
 
-etcd answers a refused Put with trailers alone, so a message is an acknowledgement.  A general gRPC client for Python
-takes more processor time per call than the server, so the measurement would be of the client.
+etcd answers a refused Put with trailers only, so a message is an acknowledgement.  A general gRPC client for Python
+uses more processor time per call than the server, so the measurement would be of the client.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from system_under_test.kraft.wire.translate import TOPIC
 from system_under_test.kraft.wire.versions import OUR_PREFIX
 
 VALUE_FIRST = 10**12
-"""Values have thirteen digits, so that each fits into the place of the last one."""
+"""First value.  All values have thirteen digits, so each fits into the place of the previous one."""
 _OF_DEBIAN = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 PYTHON_OF_NODES = _OF_DEBIAN if os.access(_OF_DEBIAN, os.X_OK) else sys.executable
-"""Python that runs the servers: Debian's, as in the containers, if it has the version of this one.  It is compiled with
-profiles and link-time optimization, which a Python that somebody compiled for himself often lacks."""
+"""Python that runs the servers: Debian's, as in the containers, if its version is that of this Python.  Debian's Python
+is compiled with profiles and link-time optimization, which a Python compiled by its user often lacks."""
 _PACKAGES = sysconfig.get_path("purelib")
 _CORRELATION_ID_AT = 8
 _ERROR_CODE_AT = 4 + 4 + 1 + 4 + 1
-"""Behind size, correlation id, tags, throttle time and the number of responses."""
+"""Position of the error code, after size, correlation id, tags, throttle time and the number of responses."""
 
 
 class WriteRefused(RuntimeError):
-    """A write was not acknowledged; the message shows the answer."""
+    """A write was not acknowledged; the message contains the answer."""
 
 
 class WriterConnection(Protocol):
-    """One connection.  `write` sends a write of a value; `acknowledged` is called back once for each."""
+    """One connection.  `write` sends a write of a value; `acknowledged` is called once for each acknowledged write."""
 
     acknowledged: Callable[[], None]
     lost: Callable[[Exception], None]
@@ -87,7 +87,7 @@ class _Connected(asyncio.Protocol):
 
 
 class KRaftWriter(_Connected):
-    """To the register of one topic."""
+    """Writes to the register of one topic."""
 
     def __init__(self, topic: str) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 class EtcdWriter(_Connected):
-    """To one key.  A connection serves 2**30 writes, and 2 GiB of answers."""
+    """Writes to one key.  A connection is limited to 2**30 writes, and to 2 GiB of answers."""
 
     def __init__(self, key: str) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class EtcdWriter(_Connected):
         elif kind == _PING and not flags & _ACK:
             self._transport.write(_frame(_PING, _ACK, 0, payload))
         elif kind == _GOAWAY:
-            self.lost(ConnectionResetError(f"etcd says goodbye: {payload!r}"))
+            self.lost(ConnectionResetError(f"etcd closed the connection: {payload!r}"))
         if kind in (_DATA, _HEADERS) and flags & _END_STREAM and stream == self._stream:
             if self._answered:
                 self.acknowledged()
@@ -184,14 +184,17 @@ class EtcdWriter(_Connected):
 async def write_for(
     writers: Sequence[WriterConnection], settle_s: float, seconds: float, marks: Callable[[], None]
 ) -> list[float]:
-    """Write with all writers at once, as fast as answers come.  The latencies, in seconds, of the writes that were
-    acknowledged in the `seconds` behind `settle_s`; `marks` is called when these begin and when they end.
+    """Write with all writers at once, each as fast as its answers come.  Return the latencies, in seconds, of the
+    writes that were acknowledged in the `seconds` after `settle_s`.
 
-    Raises WriteRefused, or OSError if a connection is lost."""
+    marks: called at the begin and at the end of these `seconds`
+
+    Raises WriteRefused, or OSError if a connection is lost.
+    """
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
     latencies_s: list[float] = []
-    running = [True, False]  # whether writes continue; whether they count
+    running = [True, False]  # True while writes continue; True while they count
 
     def begin(writer: WriterConnection, number: int) -> None:
         value, sent_at = VALUE_FIRST + number, time.perf_counter()
@@ -218,7 +221,7 @@ async def write_for(
         if not counts and not over.done():
             over.set_result(None)
 
-    first = time.time_ns() // 1000 % 10**9  # a value not used before: setting the same value again writes no record
+    first = time.time_ns() // 1000 % 10**9  # a new value, because setting the same value again writes no record
     for number, writer in enumerate(writers):
         begin(writer, first * 100 + number)
     timers = [loop.call_later(settle_s, count, True), loop.call_later(settle_s + seconds, count, False)]
@@ -236,12 +239,12 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _text(text: bytes) -> bytes:
-    """A string of HPACK, shorter than 127 bytes and without Huffman's code."""
+    """Encode a string for HPACK; it must be shorter than 127 bytes, and no Huffman code is used."""
     return bytes((len(text),)) + text
 
 
 def _nothing() -> None:
-    """Callback until a writer is used."""
+    """Callback before a writer is used."""
 
 
 def _ignored(problem: Exception) -> None:
@@ -250,16 +253,16 @@ def _ignored(problem: Exception) -> None:
 
 ETCD = "/usr/bin/etcd"
 LEADER_S = 600.0
-"""Seconds to start under heavy load, where a node with a million records takes minutes."""
+"""Maximum seconds of a start under heavy load, where a node with a million records takes minutes."""
 _LOOK_EVERY_S = 0.01
 _ANSWER_S = 0.5
 _ROOT = Path(__file__).parents[2]
 HOST = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.79"
-"""An address of this process alone, so that no other process takes a port that was found free."""
+"""A loopback address for this process alone, so no other process takes a port that was found free."""
 
 
 class QuorumCluster(ABC):
-    """Servers 1 to `size`.  address: of a server's clients.  Ends all its processes when it is closed."""
+    """Servers 1 to `size`.  address: address of a server for clients.  `close` ends all processes."""
 
     name: str
 
@@ -298,7 +301,7 @@ class QuorumCluster(ABC):
         return self._client_ports[server - 1]
 
     async def leader(self, among: Sequence[int] | None = None) -> int:
-        """Wait until one of them reports that it leads.  Raises TimeoutError."""
+        """Wait until one of these servers reports that it leads; return it.  Raises TimeoutError."""
         until = time.monotonic() + LEADER_S
         while time.monotonic() < until:
             for server in self.servers if among is None else among:
@@ -332,17 +335,19 @@ class QuorumCluster(ABC):
 
     @abstractmethod
     async def _follows(self, server: int, leader: int) -> bool:
-        """Return whether the server has fetched all that the leader has, or knows the leader and what it committed."""
+        """Return True if the server has fetched everything from the leader, or knows the leader and its commit
+        index.
+        """
 
     @abstractmethod
     def _writer(self, number: int) -> Any: ...
 
     async def prepare(self, server: int, objects: int) -> None:  # noqa: B027 - etcd makes no objects first
-        """Make the objects that writers write, at the leader."""
+        """Create the objects that writers write, at the leader."""
 
 
 class KRaft(QuorumCluster):
-    """settings: additional configuration of the nodes.  first: the id of the first one."""
+    """A quorum of the bundled KRaft.  settings: additional configuration of the nodes.  first: id of the first node."""
 
     name = "KRaft"
 
@@ -360,7 +365,7 @@ class KRaft(QuorumCluster):
         return f"{HOST}:{self.port(server)}"
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Apply other settings, from the next start of a server on."""
+        """Apply other settings from the next start of a server on."""
         ids = {server: self.node_id(server) for server in self.servers}
         peers = {f"n{of}": [of, HOST, self.port(each)] for each, of in ids.items()}
         for server, number in ids.items():
@@ -434,13 +439,15 @@ class EtcdCluster(QuorumCluster):
         return "leader" in status and status["leader"] == status["header"]["member_id"]
 
     async def _follows(self, server: int, leader: int) -> bool:
-        """Counts also an index that is still to be applied: it is in the log of the server."""
+        """Return True if the server knows the leader and its index, even if entries are not applied yet: its log has
+        them.
+        """
         own, other = await self._status(server), await self._status(leader)
         same = "leader" in own and own["leader"] == other.get("leader")
         return same and int(own["raftIndex"]) >= int(other["raftAppliedIndex"])
 
     async def _status(self, server: int) -> dict[str, Any]:
-        """Empty if there is no answer."""
+        """Return the status of a server; {} if there is no answer."""
         gateway = Gateway(f"{HOST}:{self.port(server)}", _ANSWER_S)
         try:
             answer = await asyncio.to_thread(gateway.post, "/v3/maintenance/status", {})

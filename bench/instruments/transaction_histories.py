@@ -1,16 +1,16 @@
-"""Large histories of transactions, strictly serializable by construction, and anomalies put into them.
+"""Large histories of transactions, strictly serializable by construction, and anomalies inserted into them.
 
 Each transaction takes effect at one instant between its invoke and its completion.  An anomaly is a small history on
-keys of its own, the smallest that has it (`anomalies.toml`): *spliced* in, its transactions run at one place in between
-all others; *strewn*, its micro-operations belong to transactions that are there already, far apart, so that everything
-between them is on a cycle.
+keys of its own, the smallest that has it (`anomalies.toml`).  If it is *spliced* in, its transactions run at one place
+between all others.  If it is *strewn*, its micro-operations are added to existing transactions that are far apart, so
+everything between them is on a cycle.
 
 *Sessions.*  A serial database and one with snapshots, of registers with unique values.
 
-Every session runs one transaction after another.  A transaction is invoked, starts, commits and completes, and between
-these moments other sessions go on.  In the serial database it starts and commits at one instant.  In the other one it
-reads at its start and writes at its commit, unless another transaction has written one of its keys meanwhile: then it
-aborts.  A transaction reads a key or writes it once.
+Every session runs one transaction after another.  A transaction is invoked, starts, commits and completes, and other
+sessions continue between these moments.  In the serial database, a transaction starts and commits at one instant.  In
+the database with snapshots, it reads at its start and writes at its commit.  It aborts if another transaction has
+written one of its keys between its start and its commit.  A transaction reads or writes each of its keys once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ PROCESSES, ACTIVE_KEYS, WRITES_PER_KEY, OPERATIONS_MAX = 20, 10, 32, 4
 def _simulate(
     count: int, seed: int
 ) -> tuple[Int32, Int64, Int64, Int64, Int32, Int32, Int32, Int32]:  # pragma: no cover (compiled)
-    """Process, invoke, completion, first row; kind, key, value written or how many were there; the orders of keys."""
+    """Return process, invoke, completion and first row of each transaction; kind, key, and value written or number of
+    elements read, of each micro-operation; and the orders of keys.
+    """
     np.random.seed(seed)
     process = np.empty(count, np.int32)
     invoked, completed = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -87,7 +89,7 @@ def _simulate(
 
 
 def simulate(count: int, model: Model, seed: int = 1) -> tuple[Transactions, int]:
-    """(columns, events): a strictly serializable history."""
+    """Return (columns, number of events) of a strictly serializable history."""
     process, invoked, completed, first, kind, key, value, orders = _simulate(count, seed)
     sizes = np.where((kind == READ) & (model == "list-append"), value, 0)
     list_first = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
@@ -101,14 +103,16 @@ def simulate(count: int, model: Model, seed: int = 1) -> tuple[Transactions, int
 
 
 def small(model: Model, name: str) -> tuple[Transactions, int]:
-    """(columns, events) of the smallest history of an anomaly."""
+    """Return (columns, number of events) of the smallest history of an anomaly."""
     texts, together, _ = smallest(model, name)
     transcript = read_transactions(history(texts, together), model)
     return transcript.txns, transcript.event_count
 
 
 def spliced(txns: Transactions, events: int, model: Model, name: str, at: float = 0.5) -> tuple[Transactions, int]:
-    """The history with an anomaly at a share `at` of it, whose processes and keys are new ones."""
+    """Return the history with the smallest history of an anomaly inserted at fraction `at`.  The inserted transactions
+    use processes and keys of their own.
+    """
     few, few_events = small(model, name)
     position = int(events * at)
     i = int(np.searchsorted(txns.invoked, position))
@@ -137,7 +141,9 @@ def spliced(txns: Transactions, events: int, model: Model, name: str, at: float 
 
 
 def strewn(txns: Transactions, model: Model, name: str) -> tuple[Transactions, list[int]]:
-    """(the history with an anomaly of transactions that committed, done by those of it that are far apart; which)."""
+    """Return the history with an anomaly whose micro-operations are added to committed transactions that are far apart,
+    and the indices of these transactions.
+    """
     few, _ = small(model, name)
     count = len(few.status)
     owners = [len(txns.status) * (i + 1) // (count + 2) for i in range(count)]
@@ -158,7 +164,7 @@ def strewn(txns: Transactions, model: Model, name: str) -> tuple[Transactions, l
 
 
 def with_stale_reads(txns: Transactions, count: int, seed: int = 1) -> Transactions:
-    """Lists: so many reads, anywhere, miss the last element that they saw."""
+    """Return a history of lists in which `count` random reads lack the last element of their answer."""
     sizes = np.diff(txns.list_first)
     chosen = np.random.default_rng(seed).choice(np.flatnonzero((txns.kind == READ) & (sizes > 0)), count, replace=False)
     kept = np.ones(len(txns.lists), np.bool_)
@@ -168,7 +174,7 @@ def with_stale_reads(txns: Transactions, count: int, seed: int = 1) -> Transacti
 
 
 Smallest = dict[str, tuple[tuple[str, ...], bool, set[str]]]
-"""Name of an anomaly -> (transactions, whether they run all at once, the other anomalies that come with it)."""
+"""Name of an anomaly -> (transactions, True if they run concurrently, other anomalies that always come with it)."""
 
 
 def _smallest_of(model: str) -> Smallest:
@@ -187,7 +193,7 @@ def smallest(model: Model, name: str) -> tuple[tuple[str, ...], bool, set[str]]:
 
 
 def history(texts: tuple[str, ...], together: bool, first_process: int = 0) -> list[Event]:
-    """The transactions of one of the tables; x and y are their keys."""
+    """Return the events of transactions from one of the tables; x and y are their keys."""
     tape = Tape()
     if together:
         return tape.at_once(*texts, first_process=first_process).events
@@ -205,7 +211,9 @@ SESSIONS = 24
 def _simulate_sessions(
     count: int, size: int, keys: int, read_share: float, snapshots: bool, seed: int
 ) -> tuple[Int32, Int8, Int64, Int64, Int64, Int64, Int8, Int32, Int32]:  # pragma: no cover (compiled)
-    """Process, status, invoke, completion, begin, end; kind, key, number of the write that was read or done."""
+    """Return process, status, invoke, completion, begin and end of each transaction; kind, key, and number of the write
+    that was read or done, of each micro-operation.
+    """
     np.random.seed(seed)
     process, status = np.empty(count, np.int32), np.full(count, OK, np.int8)
     invoked, completed = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -264,7 +272,7 @@ def _simulate_sessions(
 def simulate_sessions(
     count: int, size: int, keys: int, *, read_share: float = 0.5, snapshots: bool = False, seed: int = 1
 ) -> tuple[Transcript, Int64, Int64]:
-    """(a history with real time; the moments at which its transactions began and ended in the database)."""
+    """Return a history with real time, and the moments at which its transactions began and ended in the database."""
     process, status, invoked, completed, begin, end, kind, key, value = _simulate_sessions(
         count, size, keys, read_share, snapshots, seed
     )
@@ -275,7 +283,7 @@ def simulate_sessions(
 
 
 def shuffled(history: Transcript, seed: int = 1) -> Transcript:
-    """Return the same history without any time: transactions in a random order, each in a session of its own."""
+    """Return the same history without any time: transactions in random order, each in a session of its own."""
     txns = history.txns
     count = len(txns.status)
     order = np.random.default_rng(seed).permutation(count)
@@ -295,7 +303,7 @@ def shuffled(history: Transcript, seed: int = 1) -> Transcript:
 
 
 def by_session(history: Transcript, stamps: tuple[Int64, Int64] | None = None) -> Transcript:
-    """Return the same history as a file of sessions shows it: without real time, with or without time stamps."""
+    """Return the same history as in a file of sessions: without real time, with or without time stamps."""
     txns = history.txns
     nowhere = np.empty(0, np.int64)
     begin, end = stamps if stamps is not None else (nowhere, nowhere)
