@@ -1,28 +1,28 @@
 """A campaign: many runs that follow one plan, each in its own process, and their log.
 
-A plan is a value: the tests, the expected result of each, the number of replays of a finding, the end of the campaign
-and the runs to keep.  The night, the hunts, the findings and replays are five plans (`plans.py`), and this loop runs
-all of them:
+A plan is a value: the tests, the expected result of each test, the number of replays of a finding, the end of the
+campaign, and the runs to keep.  The night, the hunts, the findings and the replays are plans (`plans.py`), and this
+loop runs all of them:
 
 1. A finding that has fewer replays than the plan wants is replayed.
-2. Then the campaign ends, if something was found and the plan ends with the first finding, or if its time is up.  A run
-   that has begun goes on to its end, and is replayed if it found something.
+2. Then the campaign ends if its time is up, or if there is a finding and the plan ends with the first finding.  A run
+   that has begun is completed first, and is replayed if it found something.
 3. Otherwise the next tests are run, as many at once as the plan allows.
 
 The next step follows from the log alone, so an interrupted campaign can be continued.
 
-*Runs.*  Each test is run in its own process, as a user would run it.  The child writes the path of its folder into a
+*Runs.*  Each test runs in its own process, as if a user had started it.  The child writes the path of its folder into a
 file of the campaign, because `results/latest` may belong to another campaign.
 
-The child leads its own session.  So Ctrl-C and SIGTERM reach only the campaign, which forwards them once and waits: the
-child removes its nodes, keeps its records, and ends.
+The child leads its own session, so Ctrl-C and SIGTERM reach only the campaign.  The campaign forwards the first signal
+and waits: the child removes its nodes, keeps its records, and ends.
 
 *Log.*  All runs of a campaign so far, and its findings, in one file that is replaced after every run.
 
 A **symptom** identifies a finding: checker and kind of the violation nearest to the cause, and the kinds of fault that
-were injected before it showed.  Runs of one symptom probably show one bug of the system.  A **replay** is the same test
-once more, with the same seed.  It has reproduced the violation if any of its violations has a checker and kind that the
-first run saw: which consequence of a bug shows first depends on chance.
+were injected before the violation showed.  Runs with the same symptom probably show the same bug of the system.  A
+**replay** is the same test once more, with the same seed.  It has reproduced the violation if any of its violations has
+a checker and kind that the first run saw, because chance decides which consequence of a bug shows first.
 """
 
 from __future__ import annotations
@@ -58,29 +58,31 @@ from harness.story.kinds import name_in_words
 OUTPUT, RUNS, LOG, LOCK = "campaign.log", "runs", "campaign.json", ".lock"
 FORMAT = 2
 FAILED = "harness failed"
-"""The verdict of a run that could not be made or judged.  It proves nothing about the system."""
+"""Verdict of a run that could not be executed or judged.  It proves nothing about the system."""
 INCIDENCES_MIN = 4
-"""Minimum number of runs with a finding for an estimate of symptoms that no run has shown."""
+"""Minimum number of runs with a finding from which the number of unseen symptoms is estimated."""
 AS_EXPECTED, FOUND = EXIT_CODES[Validity.VALID], EXIT_CODES[Validity.INVALID]
 
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """faults: the kinds that were injected, in alphabetical order."""
+    """The symptom of a finding. faults: kinds of fault that were injected, in alphabetical order."""
 
     checker: str
     kind: str
     faults: tuple[str, ...]
 
     def words(self) -> str:
-        """Return words such as: stale read (linearizability) under kill and partition."""
+        """Return the symptom in words: stale read (linearizability) under kill and partition."""
         return f"{name_in_words(self.kind)} ({self.checker}) under {' and '.join(self.faults) or 'no fault'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One run to execute. number: of its test, from 0. replay: 0 for the first run of the test, else the number of the
-    replay.
+    """One run to execute.
+
+    number: number of its test, from 0
+    replay: number of the replay; 0 for the first run of the test
     """
 
     number: int
@@ -92,12 +94,13 @@ class Planned:
 class Ended:
     """Result of a run in a campaign.
 
-    code: result as an exit code: 0 as expected, 1 a finding, 2 it proved nothing, 3 it could not be made or judged.
-    words: the reason. seconds: from its start to its verdict.
-    violations: (checker, kind), the nearest to the cause first. faults: the kinds that were injected before the first
-        of them showed.
-    found_s: seconds of the main phase until a planted bug was found; -1 if none was.
-    folder: of the run, relative to the campaign's; "" if it was not kept.
+    code: result as an exit code: 0 as expected, 1 a finding, 2 nothing was proved, 3 not executed or not judged
+    words: the reason for the code
+    seconds: from the start of the run to its verdict
+    violations: (checker, kind), nearest to the cause first
+    faults: kinds of fault that were injected before the first of these violations showed
+    found_s: seconds of the main phase until a planted bug was found; -1 if none was found
+    folder: folder of the run, relative to the folder of the campaign; "" if it was not kept
     """
 
     test: Planned
@@ -112,7 +115,7 @@ class Ended:
 
     @property
     def symptom(self) -> Symptom | None:
-        """Return the symptom; None if nothing was violated."""
+        """Return the symptom; None if the run has no violation."""
         return Symptom(*self.violations[0], self.faults) if self.violations else None
 
     def to_json(self) -> dict[str, Any]:
@@ -121,7 +124,7 @@ class Ended:
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> Ended:
-        """Raises KeyError or WrongSpec for a row that is none."""
+        """Parse a row of the log.  Raises KeyError or WrongSpec if the row is invalid."""
         test = Planned(row["number"], Spec.from_json(row["test"]), row["replay"])
         pairs = tuple((str(checker), str(kind)) for checker, kind in row["violations"])
         plain = {name: row[name] for name in ("code", "verdict", "words", "seconds", "found_s", "folder")}
@@ -130,7 +133,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class FoundSymptom:
-    """All runs, other than replays, that showed one symptom; and the replays of the earliest of these runs."""
+    """All runs that showed one symptom, except replays; and the replays of the earliest of these runs."""
 
     symptom: Symptom
     runs: tuple[Ended, ...]
@@ -141,7 +144,7 @@ class FoundSymptom:
         return seen_again(self.runs[0].violations, self.replays)
 
     def words(self) -> str:
-        """Return the number of sightings in words."""
+        """Return in words how often the symptom was seen."""
         replays = f"{self.seen_again} of {plural(len(self.replays), 'replay')}"
         again = f"seen again in {replays}" if self.replays else "not replayed"
         return f"{again}; {plural(len(self.runs), 'test')} of this campaign saw it"
@@ -154,14 +157,14 @@ class FoundSymptom:
 
 
 def seen_again(violations: Iterable[tuple[str, str]], replays: Iterable[Ended]) -> int:
-    """Return the number of replays that saw one of these violations."""
+    """Return the number of replays that saw at least one of these violations."""
     first = set(violations)
     return sum(bool(first & set(replay.violations)) for replay in replays)
 
 
 @dataclass(slots=True)
 class CampaignLog:
-    """identity: a campaign with another identity may not continue in this folder."""
+    """The log of a campaign. identity: a campaign with another identity must not continue in this folder."""
 
     folder: Path
     identity: Mapping[str, Any]
@@ -170,8 +173,8 @@ class CampaignLog:
     @staticmethod
     @contextlib.contextmanager
     def open(folder: Path, identity: Mapping[str, Any], goes_on: bool) -> Iterator[CampaignLog]:
-        """Open the log of this folder, which excludes other campaigns meanwhile; it is empty unless the campaign is
-        continued.
+        """Open the log of this folder, and lock out other campaigns until it is closed.  The log is empty unless the
+        campaign is continued (`goes_on`).
 
         Raises BrokenFile, or WrongSpec if another campaign uses or used the folder.
         """
@@ -188,11 +191,13 @@ class CampaignLog:
             yield log
 
     def _read(self) -> list[Ended]:
-        """Return the runs of the log; a run that could not be made or judged is repeated."""
+        """Return the runs of the log, except runs that were not executed or judged: they are repeated."""
         kept = read_object(self.folder / LOG)
         theirs, mine = kept.get("identity"), json.loads(json.dumps(self.identity))
         if kept.get("format") != FORMAT or theirs != mine:
-            raise WrongSpec(f"{self.folder} holds another campaign: {theirs or 'of an older format'}; this is {mine}")
+            raise WrongSpec(
+                f"{self.folder} contains another campaign: {theirs or 'of an older format'}; this is {mine}"
+            )
         runs = [Ended.from_json(row) for row in kept["runs"]]
         return [run for run in runs if run.code != HARNESS_FAILED]
 
@@ -204,7 +209,7 @@ class CampaignLog:
 
     @property
     def tests(self) -> list[Ended]:
-        """The first run of every test."""
+        """Return the first run of every test."""
         return [run for run in self.runs if run.test.replay == 0]
 
     def found(self) -> list[FoundSymptom]:
@@ -216,18 +221,21 @@ class CampaignLog:
         return [FoundSymptom(one, tuple(runs), tuple(self.replays_of(runs[0]))) for one, runs in seen.items()]
 
     def unseen(self) -> str:
-        """Estimate in one sentence the symptoms that further runs of the same tests would show for the first time.
+        """Estimate in one sentence the share of symptoms that no run has shown yet; "" if there are too few runs.
 
-        With S symptoms seen, f1 of them in one run and f2 in two, Chao1 (1984) estimates f1 (f1 - 1) / 2 (f2 + 1) more,
-        and Good and Turing (1953) estimate that f1 of n further runs show a new one.  If n runs showed nothing, a
-        symptom that occurs in more than 1 - 0.05^(1/n) of the runs would have been seen with 95 %.  "" for too few
-        runs.
+        With S symptoms seen, f1 of them in one run and f2 in two runs, Chao1 (1984) estimates f1 (f1 - 1) / 2 (f2 + 1)
+        unseen symptoms.  Good and Turing (1953) estimate that a share of f1 / n further runs shows a new symptom, after
+        n runs.  If n runs showed nothing, a symptom that occurs in more than 1 - 0.05^(1/n) of the runs would have been
+        seen with a probability of 95 %.
         """
         runs = [run for run in self.tests if run.code in (AS_EXPECTED, FOUND)]
         often = Counter(len(one.runs) for one in self.found())
         if not often and runs:
             shown = 100 * (1 - 0.05 ** (1 / len(runs)))
-            return f"What shows in {shown:.1f} % of such runs or more would have been seen with 95 %."
+            return (
+                f"With a probability of 95 %, any symptom that occurs in at least {shown:.1f} % of these runs would "
+                "have been seen."
+            )
         if sum(times * count for times, count in often.items()) < INCIDENCES_MIN:
             return ""
         more = often[1] * (often[1] - 1) / (2 * (often[2] + 1))
@@ -241,12 +249,12 @@ class CampaignLog:
         return [run for run in self.runs if run.test.replay and run.test.number == first.test.number]
 
     def replay_due(self, times: int) -> Planned | None:
-        """Return the next replay of a finding that has fewer replays than this."""
+        """Return the next replay of a finding that has fewer than `times` replays; None if there is none."""
         group = next((group for group in self.found() if len(group.replays) < times), None)
         return None if group is None else replace(group.runs[0].test, replay=len(group.replays) + 1)
 
     def pending(self, specs: Iterable[Spec]) -> Iterator[Planned]:
-        """The tests that were not run yet, in order."""
+        """Yield the tests that were not run yet, in order."""
         done = Counter(run.test.spec for run in self.tests)
         number = max((run.test.number for run in self.tests), default=-1)
         for spec in specs:
@@ -259,18 +267,22 @@ class CampaignLog:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """name: of the campaign. words: its runs, in one sentence. tests: in order; possibly endless.
+    """A plan of a campaign.
 
-    identity: a campaign with another identity may not continue in its folder. goes_on: it continues the campaign in its
-    folder.
-    expects_bugs: a planted bug, or a known finding, must be found; else every violation is a finding.
-    every_run: each run must end as expected; else one valid run is enough.
-    falsifies: every falsified row of a clean run must also be detected.
-    minutes: no test begins after this time. replays: number of replays of each finding. ends_with_finding: the first
-    finding ends it.
-    keeps_all: keep the folders of all runs; else only of those that found something or failed.
-    failures_max: maximum number of failed runs in a row; then it ends, because the next one would fail as well.
-    at_once: number of tests that `run` gets at a time.
+    name: name of the campaign
+    words: description of its runs, in one sentence
+    tests: specs in order, possibly endless
+    identity: a campaign with another identity must not continue in its folder
+    goes_on: True to continue the campaign in the folder
+    expects_bugs: True if a planted bug or a known finding must be found; False if every violation is a finding
+    every_run: True if each run must end as expected; False if one valid run is enough
+    falsifies: True if checkers must also detect every falsified row of a run without planted bug
+    minutes: time after which no test begins
+    replays: number of replays of each finding
+    ends_with_finding: True to end the campaign after the first finding
+    keeps_all: True to keep the folders of all runs, False to keep only runs that found something or failed
+    failures_max: number of failed runs in a row that ends the campaign, because the next run would fail as well
+    at_once: number of tests that are passed to `run` together
     """
 
     name: str
@@ -290,14 +302,16 @@ class Plan:
 
 
 Run = Callable[[Plan, Sequence[Planned], Path], Iterable[Ended]]
-"""Executes runs of a plan, and yields their results, in any order.  The path: the folder of the campaign."""
+"""Executes runs of a plan, and yields their results in any order.  The path is the folder of the campaign."""
 
 
 def campaign(plan: Plan, log: CampaignLog, say: Callable[[str], None], run: Run | None = None) -> int:
-    """Run the plan, add every run to the log, and return the exit code. say: prints one line of progress.
+    """Execute the plan, add every run to the log, and return the exit code.
 
-    run: executes the runs; by default one after another, each in its own process.  Raises KeyboardInterrupt after the
-    current run has cleaned up; that run is not added.
+    say: prints one line of progress
+    run: executes the runs; by default one after another, each in its own process
+
+    Raises KeyboardInterrupt after the current run has cleaned up; that run is not added to the log.
     """
     began_s, failed, make = time.monotonic(), 0, run or one_after_another
     pending = log.pending(plan.tests)
@@ -314,7 +328,7 @@ def campaign(plan: Plan, log: CampaignLog, say: Callable[[str], None], run: Run 
 
 
 def next_tests(plan: Plan, log: CampaignLog, pending: Iterable[Planned], time_left: bool) -> list[Planned]:
-    """Return the tests to run next; none if the campaign is over."""
+    """Return the tests to run next; [] if the campaign is over."""
     if (replay := log.replay_due(plan.replays)) is not None:
         return [replay]
     if not time_left or (plan.ends_with_finding and log.found()):
@@ -323,10 +337,10 @@ def next_tests(plan: Plan, log: CampaignLog, pending: Iterable[Planned], time_le
 
 
 def exit_code(plan: Plan, log: CampaignLog) -> int:
-    """Return 1 if something was found.  Else, if every run counts: 3 if one failed, 2 if one proved nothing, 0 if none
-    did.
+    """Return the exit code of a campaign.
 
-    If not every run counts: 0 if one was valid, 2 if none was a real test, 3 if all failed or there was none.
+    1 if there is a finding.  Otherwise, if every run counts: 3 if a run failed, 2 if a run proved nothing, else 0.
+    If one valid run is enough: 0 if there is one, 2 if no run tested enough, 3 if all runs failed or there was none.
     """
     codes, unknown = {run.code for run in tests_of(plan, log)}, EXIT_CODES[Validity.UNKNOWN]
     worst_last = (AS_EXPECTED, unknown, HARNESS_FAILED)
@@ -335,7 +349,7 @@ def exit_code(plan: Plan, log: CampaignLog) -> int:
 
 
 def tests_of(plan: Plan, log: CampaignLog) -> list[Ended]:
-    """Return the first run of each test of this plan.  The folder may also hold tests of an earlier plan."""
+    """Return the first run of each test of this plan.  The folder may also contain tests of an earlier plan."""
     if not isinstance(plan.tests, Collection):
         return log.tests
     wanted = set(plan.tests)
@@ -343,7 +357,7 @@ def tests_of(plan: Plan, log: CampaignLog) -> list[Ended]:
 
 
 def one_after_another(plan: Plan, tests: Sequence[Planned], folder: Path) -> Iterable[Ended]:
-    """Run each test in its own process, as a user would."""
+    """Run each test in its own process, as if a user had started it."""
     for test in tests:
         child = run_child(test.spec.words(), folder / RUNS, folder / OUTPUT)
         ended = became(plan, test, child, folder)
@@ -354,7 +368,7 @@ def one_after_another(plan: Plan, tests: Sequence[Planned], folder: Path) -> Ite
 
 
 def became(plan: Plan, test: Planned, child: ChildRun, folder: Path) -> Ended:
-    """Return the result of a test's run. folder: of the campaign."""
+    """Return the result of a test's run. folder: folder of the campaign."""
     where = str(child.folder.relative_to(folder.resolve())) if child.folder else ""
     if child.judged is None:
         reason = f"the run could not be made or judged (exit code {child.exit_code}); see {OUTPUT}"
@@ -368,13 +382,13 @@ def became(plan: Plan, test: Planned, child: ChildRun, folder: Path) -> Ended:
 
 
 def violations_in(results: Results) -> tuple[tuple[str, str], ...]:
-    """Return (checker, kind) of all violations in results.json, the nearest to the cause first."""
+    """Return (checker, kind) of all violations in results.json, nearest to the cause first."""
     pairs = [(violation.checker, violation.kind) for violation in violations_by_cause(results)]
     return tuple(dict.fromkeys(pairs or [(name, "violation") for name in results.invalid]))  # if none kept evidence
 
 
 def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Results) -> tuple[int, str, float]:
-    """Return the result of a judged run, its reason, and the seconds until its planted bug was found."""
+    """Return the code of a judged run, the reason for it, and the seconds until its planted bug was found."""
     if plan.expects_bugs and spec.bug:
         planted, run = results.planted, child.folder
         if planted is None or not planted.found or run is None:
@@ -393,8 +407,9 @@ def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Results) -> tup
 
 
 def seconds_to_find(checker: str, record: RunRecord) -> float:
-    """Return the seconds from the beginning of the main phase until a run with a bug has shown it to this checker: an
-    online check found it, or else the last phase has ended, after which the sealed run is judged.  Raises BrokenFile.
+    """Return the seconds from the begin of the main phase until this checker has found the planted bug.  This is the
+    time of the violation if an online check found it; otherwise the end of the last phase, because the sealed run is
+    judged then.  Raises BrokenFile.
     """
     header, outcome = record.header, record.outcome or RunOutcome()
     began_ns = header.main_began_ns if header is not None else 0
@@ -417,7 +432,7 @@ def title(spec: Spec) -> str:
 
 
 def what(spec: Spec) -> str:
-    """Return a description of a run without the parts that depend on the seed."""
+    """Return a description of a run that is the same for all seeds."""
     if spec.finding:
         return spec.finding + (" without what breaks it" if spec.clean else "")
     bug = f" with {spec.bug}" if spec.bug else ""
@@ -440,7 +455,11 @@ def _progress(plan: Plan, log: CampaignLog, run: Ended, left_s: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """Result of a child. folder: of its run, None if it made none. seconds: from its start to its end."""
+    """Result of a child process.
+
+    folder: folder of its run; None if it created none
+    seconds: from its start to its end
+    """
 
     exit_code: int
     folder: Path | None
@@ -448,12 +467,13 @@ class ChildRun:
 
     @property
     def judged(self) -> Path | None:
-        """The folder, if the run in it was judged."""
+        """Return the folder if the run in it was judged, else None."""
         return self.folder if self.folder is not None and (self.folder / RESULTS).exists() else None
 
 
 def run_child(words: Sequence[str], results: Path, output: Path) -> ChildRun:
-    """Run `python -m harness WORDS --results RESULTS` and wait for it. output: the file to which its output is added.
+    """Run `python -m harness WORDS --results RESULTS` and wait for its end. output: file to which its output is
+    appended.
 
     Raises KeyboardInterrupt after the child has cleaned up.
     """

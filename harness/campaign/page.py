@@ -4,9 +4,10 @@
 
 `harness/lake/past.py` computes the state of symptoms and tests.
 
-A failure is stored with its spec and the schedule that was executed.  Stored failures run first: the fastest first, and
-of equally fast ones the oldest.  A failure counts as fixed after PASSES passing runs in a row, each on another
-revision; from then on it is a regression test of every night.  If it fails again, it counts as failing at once.
+A failure is stored with its spec and the schedule that was executed.  Stored failures run before all other tests, the
+fastest first, and the older one first if two are equally fast.  A failure counts as fixed after PASSES passing runs in
+a row, each on another revision; from then on it is a regression test of every night.  If it fails again, it counts as
+failing at once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PAGE, SUMMARY, JUNIT = "index.html", "summary.md", "junit.xml"
 
 @dataclass(frozen=True, slots=True)
 class PageGroup:
-    """All runs of one test with any seed, in order."""
+    """All runs of one test with any seed, in the order of the campaign."""
 
     name: str
     bug: str
@@ -50,7 +51,7 @@ class PageGroup:
 
     @property
     def words(self) -> str:
-        """Return in words how many runs ended as expected."""
+        """Return the number of runs that ended as expected, in words."""
         return f"{'found' if self.bug else 'as expected'} in {self.good} of {plural(len(self.runs), 'run')}"
 
     @property
@@ -59,7 +60,7 @@ class PageGroup:
 
 
 def groups_of(runs: Iterable[Ended]) -> list[PageGroup]:
-    """Group the runs by test; planted bugs last."""
+    """Group the runs by test; tests of planted bugs come last."""
     groups: dict[str, PageGroup] = {}
     for run in runs:
         spec = run.test.spec
@@ -123,7 +124,7 @@ def _mark(plan: Plan, log: CampaignLog) -> str:
 def summary(plan: Plan, log: CampaignLog) -> str:
     """Return Markdown: the headline, the findings, and for each test the number of runs that ended as expected.
 
-    Seconds are those of the main phase until a planted bug was found.
+    The column of seconds shows the seconds of the main phase until a planted bug was found.
     """
     lines = [f"## {plan.name}: {headline(plan, log)}", ""]
     for one in log.found():
@@ -146,7 +147,9 @@ def summary(plan: Plan, log: CampaignLog) -> str:
 
 
 def _to_see(run: Ended) -> list[str]:
-    """Return the seed, the command and the report of a run, with a link to the artifacts of a job of GitHub Actions."""
+    """Return the seed, the command and the report of a run; in GitHub Actions with a link to the artifacts of the
+    job.
+    """
     names = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
     server, repository, job = (os.environ.get(name, "") for name in names)
     artifacts = f" in the [artifacts of this job]({server}/{repository}/actions/runs/{job})" if job else ""
@@ -155,9 +158,9 @@ def _to_see(run: Ended) -> list[str]:
 
 
 def junit(plan: Plan, log: CampaignLog) -> str:
-    """Return one test case for each finding, which failed, and one for each test, which passed or is an error.
+    """Return JUnit XML: a failed test case for each finding, and for each test a case that passed or is an error.
 
-    A run that could not be made or judged, or that proved nothing, is no finding: it is an error of its test.
+    A run that was not executed or judged, or that proved nothing, is not a finding but an error of its test.
     """
     cases = []
     for one in log.found():
@@ -181,26 +184,26 @@ RUNS_SHOWN = 60
 TREND_LEAST = 3
 """Minimum number of runs in each half of a trend."""
 STEP_SUMMARY_BYTES = 1_000_000
-"""GitHub drops a summary of more than 1 MiB whole."""
+"""Maximum size of a summary in bytes.  GitHub discards a summary of more than 1 MiB entirely."""
 _CUT = "\n\n… the rest is in summary.md of the kept artifacts.\n"
 _COLOURS = {AS_EXPECTED: "#2da44e", FOUND: "#cf222e"}
 
 
 def words_of(standing: Sequence[Standing], runs: Sequence[PastRun], now: datetime) -> list[str]:
-    """Return lines of Markdown: new, recurring, known and vanished symptoms; the canary's age; the longest and the
-    ended streaks.
+    """Return lines of Markdown: new, recurring, known and vanished symptoms; days since the canary was found; the
+    longest and the ended streaks.
     """
     lines = ["", "### Since the runs before", ""]
     for one in standing:
         lines.append(f"- **{one.state}** {one.line().partition(': ')[2]}")
         if one.run is not None and one.passed is not None:
             lines[-1] += f"  \n  `{program()} compare {one.run.path} {one.passed.path}`"
-    lines += [] if standing else ["- nothing was seen or gone"]
+    lines += [] if standing else ["- no symptom appeared or vanished"]
     age = canary_age(runs, now)
     lines.append("- the canary was never found" if age is None else f"- the canary was found {age:.1f} days ago")
     long = streaks(runs)
     broken = sorted(test for test, streak in long.items() if streak == 0)
-    lines.append(f"- {len(long) - len(broken)} of {plural(len(long), 'test')} end as they should")
+    lines.append(f"- {len(long) - len(broken)} of {plural(len(long), 'test')} end as expected")
     return lines + [f"- broken: {name_of(test)}" for test in broken[:20]]
 
 
@@ -208,8 +211,8 @@ def words_of(standing: Sequence[Standing], runs: Sequence[PastRun], now: datetim
 class DashboardRow:
     """One test on the dashboard.
 
-    shown: its last runs, each with the link to its report.
-    count: number of all its runs.
+    shown: its last runs, each with the link to its report
+    count: total number of its runs
     """
 
     name: str
@@ -219,13 +222,13 @@ class DashboardRow:
 
     @property
     def median_s(self) -> float:
-        """Return the median duration of the runs shown; 0 if none is recorded."""
+        """Return the median duration of the shown runs in seconds; 0 if no duration is recorded."""
         known = [run.duration_s for run, _ in self.shown if run.duration_s is not None]
         return statistics.median(known) if known else 0.0
 
     @property
     def trend(self) -> str:
-        """Compare the numbers of expected results in the later and the earlier half of the runs shown."""
+        """Compare the numbers of expected results in the earlier and in the later half of the shown runs."""
         half = len(self.shown) // 2
         if half < TREND_LEAST:
             return "too few runs"
@@ -246,7 +249,7 @@ def write_dashboard(
 ) -> Path:
     """Write the page of all nights: one row for each test, with its last runs and its streak.
 
-    results: the folder that run paths are relative to; None: `folder` itself.
+    results: folder to which the paths of runs are relative; None for `folder` itself
     """
     by_test: dict[Test, list[PastRun]] = {}
     for run in runs:
@@ -296,8 +299,8 @@ def write_badge(folder: Path, code: int, standing: Sequence[Standing]) -> Path:
 
 
 def add_to_step_summary(text: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Add the text to the summary of this step of GitHub Actions, truncated to GitHub's limit; return False
-    elsewhere.
+    """Append the text to the summary of this step of GitHub Actions, truncated to GitHub's limit; return False outside
+    of GitHub Actions.
     """
     if not (path := environment.get("GITHUB_STEP_SUMMARY")):
         return False
@@ -307,7 +310,7 @@ def add_to_step_summary(text: str, environment: Mapping[str, str] = os.environ) 
 
 
 def bounded(text: str, size_bytes: int) -> str:
-    """Return the text, or as many of its lines as fit into this many bytes, with a line that says so."""
+    """Return the text; if it is larger, as many of its lines as fit into `size_bytes`, and a line that says so."""
     if len(text.encode()) <= size_bytes:
         return text
     left = size_bytes - len(_CUT.encode())
@@ -318,13 +321,18 @@ def bounded(text: str, size_bytes: int) -> str:
 FILE, SCHEDULES = "failures.json", "schedules"
 PASSES = 3
 KEPT_MAX = 50
-"""Maximum number of failing schedules: more would leave no time for anything else; the slowest are dropped."""
+"""Maximum number of stored failures, so that other tests get time as well; the slowest failures are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """words: of its symptom. seconds: of the run that found it. found: time in ISO 8601 (UTC).
-    passes: passing runs in a row since its last failure. tried: the last revision that ran it.
+    """A stored failure.
+
+    words: its symptom in words
+    seconds: duration of the run that found it
+    found: time in ISO 8601 (UTC)
+    passes: number of passing runs in a row since its last failure
+    tried: the last revision on which it was run
     """
 
     spec: Spec
@@ -343,7 +351,7 @@ class Failure:
 
     @staticmethod
     def from_json(row: dict[str, Any]) -> Failure:
-        """Raises KeyError, TypeError or WrongSpec for a row that is none."""
+        """Parse a stored row.  Raises KeyError, TypeError or WrongSpec if the row is invalid."""
         return Failure(**{**row, "spec": Spec.from_json(row["spec"])})
 
 
@@ -360,16 +368,17 @@ def keep(folder: Path, failures: Sequence[Failure]) -> None:
 def due(failures: Iterable[Failure], revision: str) -> list[Spec]:
     """Return the failures to run on this revision, before all other tests.
 
-    revision: "" if it is unknown, or if files differ.
+    revision: "" if it is unknown, or if files differ from it
     """
     wanted = [one for one in failures if one.fixed or not revision or one.tried != revision]
     return [one.spec for one in sorted(wanted, key=lambda one: (one.fixed, one.seconds, one.found))]
 
 
 def after(failures: Sequence[Failure], runs: Iterable[Ended], folder: Path, revision: str, now: str) -> list[Failure]:
-    """Return the failures after a night: the repeated ones, and new ones, whose schedules are copied.
+    """Return the stored failures after a night: the repeated ones, and new ones, whose schedules are copied.
 
-    folder: of the campaign.  now: in ISO 8601.
+    folder: folder of the campaign
+    now: time in ISO 8601
     """
     known = {one.spec: one for one in failures}
     for run in runs:
@@ -391,11 +400,11 @@ def _tried(failure: Failure, run: Ended, revision: str) -> Failure:
     if run.code == AS_EXPECTED:
         again = failure.tried == revision and revision != ""
         return replace(failure, passes=failure.passes + (not again), tried=revision)
-    return failure  # it proved nothing, so it stays due
+    return failure  # the run proved nothing, so the failure stays due
 
 
 def _with_schedule(spec: Spec, folder: Path, run: Ended) -> Spec:
-    """Return the spec with the schedule that was executed, if the run kept one."""
+    """Return the spec with the schedule that was executed, if the run stored one."""
     played = folder / run.folder / "schedule.json"
     if not played.exists():
         return spec

@@ -1,16 +1,18 @@
 """The plans of campaigns, as values: the night, a hunt, a hunt for planted bugs, the known findings, and replays.
 
 A hunt draws random tests of one system: workload, kinds of fault, number of clients, seed.  Test number i of a hunt
-follows from the hunt's seed and i alone.  So an interrupted hunt continues with the tests that it would have run.
-Workloads and kinds of fault are dealt like decks of cards, without replacement: after as many tests as there are names,
-each name was used.  Everything else is drawn independently.
+follows from the hunt's seed and i alone, so an interrupted hunt continues with the tests that it would have run.
+Workloads and kinds of fault are dealt like cards, without replacement: n tests use each of n names once.  Everything
+else is drawn independently.
 
-*Two sides.*  One test alternates between its own settings and other ones.
+*Two sides.*  One test is run alternately with its own settings and with changed ones.
 
-*Ledger.*  The tries that reproduced each known finding, with revision and seconds; and the valid clean runs.
+*Ledger.*  For each known finding, the runs that reproduced it, and the valid runs of its counterpart without the
+violation, with revision and duration in seconds.  Each such run is called a try.
 
-`find` adds every try to TRIES of its results folder.  `findings` runs them all and copies the tries to FINDINGS_LEDGER;
-`docs/ledgers.py` makes tables of it, in which a row counts the tries of the last revision that ran its finding.
+`find` adds every try to TRIES of its results folder.  `findings` runs all findings and copies their tries to
+FINDINGS_LEDGER.  `docs/ledgers.py` makes tables of the ledger; a row counts the tries of the last revision on which its
+finding was run.
 """
 
 from __future__ import annotations
@@ -36,23 +38,25 @@ from nemesis.kinds import EVERY, KINDS, NONE
 
 PARTS = ("canary", "clean", "peer", "bugs")
 NODES = (5, 4, 3)
-"""Sizes of the clean clusters, seed by seed: a majority of an even number is one more than half."""
+"""Sizes of the clusters without planted bug, seed by seed.  Even sizes matter: their majority is one more than half."""
 OTHER_RATE_HZ = 50.0
-"""Operations per second of workloads over larger objects than registers."""
+"""Operations per second for workloads over objects that are larger than registers."""
 FAILURES_MAX = 3
 
 
 def night(
     seeds: Sequence[int], parts: Sequence[str], base: Spec, kinds: Sequence[str] = (), bugs: Sequence[str] = ()
 ) -> Plan:
-    """Return the plan of every test and every planted bug over several seeds. parts: of PARTS. base: common part of all
-    tests.
+    """Return the plan of every test and every planted bug over several seeds.
 
-    kinds: only tests with these kinds of fault alone, for a short night.  bugs: only these planted bugs of kraft.  Both
-    empty: all.  The canary runs whenever `parts` contains it, because it shows that the harness can fail.
+    parts: parts of the night, of PARTS
+    base: common part of all tests
+    kinds: for a short night, only tests with one of these kinds of fault; empty for all
+    bugs: for a short night, only these planted bugs of kraft; empty for all
 
-    A clean run must be valid, and every falsified row of it must be detected (`checkers.judging`).  A planted
-    bug counts as found only if its own checker found it, with a witness of the planted mechanism.
+    The canary runs whenever `parts` contains it, because it shows that the harness can fail.  A run without planted bug
+    must be valid, and every falsified row of it must be detected (`checkers.judging`).  A planted bug counts as found
+    only if the checker meant for it found it, with a witness of the planted mechanism.
     """
     words = "Every test and every planted bug.  A clean system must be valid, and a planted bug must be found."
     if kinds or bugs:
@@ -68,8 +72,10 @@ def _in_short_night(spec: Spec, kinds: Sequence[str], bugs: Sequence[str]) -> bo
 
 
 def _tests_of_night(seeds: Sequence[int], parts: Sequence[str], base: Spec) -> Iterator[Spec]:
-    """Seed by seed.  A clean system is tested with every kind of fault that it and the backend allow, each alone, and
-    all at once.  Its other workloads are tested with one kind each, which changes with the seed.
+    """Yield the tests seed by seed.  A system without planted bug is tested with every kind of fault that the system
+    and
+    the backend support: each kind alone, then all at once.  Other workloads are tested with one kind each, which
+    changes with the seed.
     """
     systems = {"clean": "kraft", "peer": "etcd"}
     every = {
@@ -99,8 +105,10 @@ def _other_workloads(one: Spec, kinds: Sequence[str]) -> Iterator[Spec]:
 
 
 def _with_bugs(one: Spec, names: Sequence[str] = (), nemesis: str = "") -> Iterator[Spec]:
-    """Return one run for each planted bug that a run on nodes can show. names: only these. nemesis: replaces the bug's
-    own.
+    """Yield one run for each planted bug that a run on nodes can show.
+
+    names: only these bugs; empty for all
+    nemesis: used instead of the bug's own nemesis
     """
     for name, bug in load_subject(one.subject).bugs.items():
         shown_by = nemesis or next((each for each in bug.shown_by if KINDS.keys() >= set(each.split(","))), "")
@@ -109,10 +117,12 @@ def _with_bugs(one: Spec, names: Sequence[str] = (), nemesis: str = "") -> Itera
 
 
 def hunt_for_bugs(names: Sequence[str], seeds: Iterable[int], base: Spec, nemesis: str = "") -> Plan:
-    """Return the plan of every planted bug of a subject with a nemesis that can show it, seed by seed.
+    """Return the plan of every planted bug of a subject, each with a nemesis that can show it, seed by seed.
 
-    names: empty for all bugs. nemesis: replaces the one that the subject names for a bug.  Raises WrongSpec for a bug
-    that cannot be hunted.
+    names: empty for all bugs
+    nemesis: used instead of the nemesis that the subject declares for a bug
+
+    Raises WrongSpec for a bug that cannot be hunted.
     """
     known = load_subject(base.subject).bugs
     for name in names:
@@ -134,8 +144,9 @@ class _Drawn:
 
 
 def hunt(choices: Choices, seed: int, minutes: float, replays: int, keeps_on: bool) -> Plan:
-    """Return the plan of random tests over one system until something is found or the time is up. keeps_on: continue
-    after a finding.
+    """Return the plan of random tests of one system until something is found or the time is up.
+
+    keeps_on: True to continue after a finding
     """
     return Plan(
         "hunt",
@@ -153,7 +164,7 @@ def hunt(choices: Choices, seed: int, minutes: float, replays: int, keeps_on: bo
 
 
 def findings(names: Sequence[str], seeds: Sequence[int], backend: str) -> Plan:
-    """Return the plan of each finding and its counterpart, or a clean run, once for each seed."""
+    """Return the plan that runs each finding and its counterpart, or a test without planted bug, once for each seed."""
     ways = [(name, clean) for name in names for clean in _ways(name)]
     tests = [spec_of(name, seed, backend, clean) for name, clean in ways for seed in seeds]
     words = "Every known finding must be seen again, and its counterpart and the clean runs must be valid."
@@ -167,7 +178,7 @@ def _ways(name: str) -> tuple[bool, ...]:
 
 
 def replays(spec: Spec, times: int, run: Path) -> Plan:
-    """Return the same test, this number of times.  run: the folder of the run that is replayed."""
+    """Return the plan that repeats a test `times` times.  run: folder of the run that is replayed."""
     words = f"The run in {run} again, with its own seed."
     return Plan(
         "replay", words, [spec] * times, goes_on=False, expects_bugs=False, every_run=False, failures_max=FAILURES_MAX
@@ -178,14 +189,17 @@ CONCURRENCIES = (8, 10, 16, 24)
 KEYS = (1, 2, 5, 10)
 OP_TIMEOUTS_S = (0.7, 2.0, 5.0)
 MORE_KINDS = (0, 0, 1, 1, 2)
-"""Numbers of kinds of fault that may be combined with the one that was dealt; all entries are equally likely."""
+"""Numbers of kinds of fault that may be combined with the dealt kind; all entries are equally likely."""
 SEEDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Alternatives from which a hunt draws. base: common part of all tests. kinds: of fault, NONE among them.
-    left_out: a kind of fault that cannot be used here, and the reason.
+    """Alternatives from which a hunt draws.
+
+    base: common part of all tests
+    kinds: kinds of fault, NONE among them
+    left_out: (kind of fault that cannot be used here, reason)
     """
 
     base: Spec
@@ -201,8 +215,10 @@ def choices(
 ) -> Choices:
     """Return the alternatives for this system on this backend.
 
-    base: its backend is a name other than "auto".  workloads, kinds: () for all that fit. Raises WrongSpec if nothing
-    fits, or if a given name does not.
+    base: its backend must be a specific name, not "auto"
+    workloads, kinds: () for all that fit
+
+    Raises WrongSpec if nothing fits, or if one of the names does not fit.
     """
     usable = tuple(name for name in workloads or offered_workloads(load_subject(base.subject)) if _fits(base, name))
     if not usable:
@@ -222,7 +238,7 @@ def choices(
 
 
 def draw(choices: Choices, seed: int, number: int) -> Spec:
-    """Return test `number` of the hunt with this seed. number: from 0."""
+    """Return test `number` of the hunt with this seed; numbers begin with 0."""
     rng = Random(f"{seed}/{number}")
     kind, others = dealt(choices.kinds, seed, "kinds", number), [k for k in choices.kinds if k != NONE]
     nemesis = [kind]
@@ -243,13 +259,13 @@ def draw(choices: Choices, seed: int, number: int) -> Spec:
 
 
 def dealt(names: Sequence[str], seed: int, stream: str, number: int) -> str:
-    """Return the card with this number, if the deck is shuffled again each time that it is used up."""
+    """Return the card with this number from a deck that is shuffled again whenever it is used up."""
     turn, place = divmod(number, len(names))
     return Random(f"{seed}/{stream}/{turn}").sample(names, len(names))[place]
 
 
 def _fits(base: Spec, workload: str) -> bool:
-    """Return whether this workload is possible with the planted bug of this hunt; without a bug every workload is."""
+    """Return True if the workload can be used with the planted bug of this hunt; without a bug, every workload can."""
     bug = load_subject(base.subject).bugs.get(base.bug or "")
     return bug is None or workload in bug.workloads
 
@@ -259,39 +275,45 @@ WHOLE_RUN = "the run"
 
 @dataclass(frozen=True, slots=True)
 class TwoSides:
-    """One test with its own settings, and with other ones.  Both get the same seed, and so the same faults.
+    """One test with its own settings, and with changed ones.  Both get the same seed, and so the same faults.
 
-    one, other: their specs, which differ in `set` alone."""
+    one, other: their specs, which differ only in `set`
+    """
 
     one: Spec
     other: Spec
 
     @staticmethod
     def of(spec: Spec, settings: str) -> TwoSides:
-        """Return a spec paired with itself under some changed settings.
+        """Return a spec, and the same spec with some changed settings.
 
-        settings: NAME=VALUE, with commas between, as in `--set`.  Raises WrongSpec if they change nothing."""
-        plain = replace(spec, finding=None, clean=False)  # the finding is known for one variant only
+        settings: NAME=VALUE, separated by commas, as in `--set`
+
+        Raises WrongSpec if the settings change nothing.
+        """
+        plain = replace(spec, finding=None, clean=False)  # the finding is known for its own settings only
         merged = {**plain.settings, **replace(plain, set=settings).settings}
         if merged == plain.settings:
             raise WrongSpec(f"--against {settings!r:.60} changes nothing: name a setting that the run did not have")
         return TwoSides(plain, replace(plain, set=",".join(f"{name}={value}" for name, value in merged.items())))
 
     def in_turn(self, times: int) -> list[Spec]:
-        """Return the tests in alternating order, so that changes of the machine's load affect both sides alike."""
+        """Return the tests in alternating order, so that changes of the machine's load affect both sides equally."""
         return [self.one, self.other] * times
 
     def differs(self) -> str:
-        """Return in one line the settings that differ."""
+        """Return the settings that differ, in one line."""
         one, other = self.one.settings, self.other.settings
         named = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
         words = [f"{name} {one.get(name, 'as usual')} | {other.get(name, 'as usual')}" for name in named]
-        return f"differs: {', '.join(words)}; all else is equal, seed {self.one.seed} too"
+        return f"differs: {', '.join(words)}; all else is equal, including seed {self.one.seed}"
 
     def table(self, runs: Sequence[Ended], folder: Path) -> list[str]:
-        """Return the verdicts of both sides as lines: of the whole run, and of each checker that is not always valid.
+        """Return the verdicts of both sides as lines: of the whole run, and of each checker that was not always valid.
 
-        runs: all of both sides.  folder: of their campaign."""
+        runs: all runs of both sides
+        folder: folder of their campaign
+        """
         counts = [_counts([run for run in runs if run.test.spec == side], folder) for side in (self.one, self.other)]
         names = [name for name in dict.fromkeys(name for each in counts for name in each) if _tells(counts, name)]
         rows = [("", "A", "B"), *((name, *(_in_words(each.get(name, Counter())) for each in counts)) for name in names)]
@@ -300,7 +322,7 @@ class TwoSides:
 
 
 def _counts(runs: Sequence[Ended], folder: Path) -> dict[str, Counter[str]]:
-    """Return the number of each verdict: of WHOLE_RUN and of each checker."""
+    """Return the number of each verdict, for WHOLE_RUN and for each checker."""
     counts = {WHOLE_RUN: Counter(run.verdict for run in runs)}
     for run in runs:
         results = (read_results(folder / run.folder) if run.folder else None) or NO_RESULTS
@@ -326,11 +348,14 @@ REVISION_LENGTH = 7
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """finding: its name, or that of a clean run. clean: a clean run, or the counterpart of the finding.
-    as_expected: the finding was reproduced, or the clean run was valid.
-    verdict: of the run.  An invalid clean run is a false alarm; an unknown one was no real test.
-    seconds: from the command to the verdict.
-    revision: of this repository, followed by `+` if files were changed.
+    """A run of a finding or of its counterpart.
+
+    finding: name of the finding, or of a run without planted bug
+    clean: True for a run without planted bug and for the counterpart of a finding
+    as_expected: True if the finding was reproduced, or if the clean run was valid
+    verdict: verdict of the run; an invalid clean run is a false alarm, an unknown one tested too little
+    seconds: from the command to the verdict
+    revision: revision of this repository, followed by `+` if files were changed
     """
 
     finding: str
@@ -342,7 +367,7 @@ class Try:
 
 
 def note(results: Path, name: str, clean: bool, as_expected: bool, seconds: float, run_folder: Path) -> None:
-    """Add a try to TRIES of a results folder. run_folder: its run, whose files contain the revision and the verdict."""
+    """Add a try to TRIES of a results folder. run_folder: folder of its run, which contains revision and verdict."""
     header = RunRecord(run_folder).header
     git = header.git if header is not None else Revision()
     verdict = str((read_results(run_folder) or NO_RESULTS).verdict)
@@ -352,13 +377,13 @@ def note(results: Path, name: str, clean: bool, as_expected: bool, seconds: floa
 
 
 def tries_in(results: Path) -> list[Try]:
-    """Return the tries that `note` wrote there, in order; nothing if there is no such file."""
+    """Return the tries that `note` wrote into this folder, in order; [] if there is no such file."""
     path = results / TRIES
     return [Try(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def last_of(tries: Iterable[Try]) -> list[Try]:
-    """Return, per finding and counterpart, the tries of the last revision that ran it."""
+    """Return, for each finding and counterpart, the tries of the last revision on which it was run."""
     kept: dict[tuple[str, bool], list[Try]] = {}
     for one in tries:
         before = kept.setdefault((one.finding, one.clean), [])
@@ -367,14 +392,14 @@ def last_of(tries: Iterable[Try]) -> list[Try]:
 
 
 def read_findings(path: Path = FINDINGS_LEDGER) -> list[Try]:
-    """Raises BrokenFile where the file is no ledger."""
+    """Read the ledger of findings.  Raises BrokenFile if the file is no ledger."""
     return [Try(**row) for row in read_object(path)["tries"]] if path.exists() else []
 
 
 def take_over_tries(results: Path, path: Path = FINDINGS_LEDGER) -> list[Try]:
-    """Add the tries of a results folder to the ledger, and return its whole content.
+    """Add the tries of a results folder to the ledger; return the whole content of the ledger.
 
-    Outside of the repository the ledger is in the results folder.
+    Outside of the repository, the ledger is in the results folder.
     """
     path = path if path.parent.exists() else results / FINDINGS_LEDGER.name
     known = read_findings(path)

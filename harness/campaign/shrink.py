@@ -1,27 +1,27 @@
 """Repeats a failing schedule: to make it smaller, and to find the faults that the violation needs.
 
-*Shrinking.*  A schedule gets fewer cards, shorter holds and fewer servers while it still fails.
+*Shrinking.*  While a schedule still fails, cards and servers are removed and faults are shortened.
 
 Theory.  A run depends on chance, so a passing run proves little.  A candidate counts as failing as soon as `needed` of
 at most `times` runs were invalid.  A run may show another symptom than the original, because a smaller schedule may
-break more: such a run counts too, and the symptom is named (`other_symptom`).
+break more.  Such a run counts too, and its symptom is reported (`other_symptom`).
 
 All candidates of a step are run once before any of them is run a second time.  So a smaller schedule that often fails
-is found after few runs, and runs that only confirm that nothing smaller fails come last.  The search ends when every
+is found after few runs.  Runs that only confirm that no smaller schedule fails come last.  The search ends when every
 candidate has passed often enough, or when its time is up.
 
-The certainty of the result follows from the share of failing runs of the smallest failing schedule.  If it fails with
-probability p, then the few failures of another candidate occur by chance with a binomial probability, (1 - p)^n if all
-n runs passed.  The probability that chance has hidden any of several candidates is at most the sum of these (Boole's
-inequality).  The smallest one is therefore run `times` times as well, and p is estimated by Laplace's rule, (failed +
-1) / (runs + 2).
+The certainty of the result follows from the share of failing runs of the smallest failing schedule.  Assume that it
+fails with probability p.  If another candidate failed as often, its few observed failures would have a binomial
+probability: (1 - p)^n if all n runs passed.  The probability that chance has hidden any of several candidates is at
+    most the sum of these probabilities (Boole's inequality).  Therefore the smallest schedule is run `times` times as
+    well, and p is estimated by Laplace's rule, (failed + 1) / (runs + 2).
 
-The order of candidates: each card alone, then halves of the cards are removed, then single ones (delta debugging,
-Zeller and Hildebrandt 2002).  Then holds are halved, one card after another.  Then servers that no fault names are
-removed.  Last, all cards begin earlier.  That is a separate candidate, because a short log may hide what a long one
-shows.  After each removal the attempts start over, until nothing more can be removed.
+Candidates come in this order.  Each card alone; then halves of the cards are removed, then single cards (delta
+debugging, Zeller and Hildebrandt 2002).  Then the durations of faults are halved, one card after another.  Then servers
+that no fault names are removed.  Last, all cards begin earlier.  The last step is separate, because a short log may
+hide a violation that a long log shows.  After each success the steps start over, until nothing can be reduced any more.
 
-Every result is stored at once, so that an interrupted shrinking can be continued.
+Every result is stored at once, so an interrupted shrinking can be continued.
 
 *Trials.*  Each fault is removed or moved in time, and the test is repeated.
 
@@ -30,10 +30,11 @@ Every result is stored at once, so that an interrupted shrinking can be continue
 
 Theory.  A test shows its violation with some probability.  The runs of one schedule are trials, with bounds of Clopper
 and Pearson (1934): they contain the true share with a probability of at least CONFIDENCE.  A change *matters* if the
-violation then occurs certainly less often: its upper bound lies below the lower bound of the whole schedule.  No
-difference is *seen* if its share lies within the bounds of the whole schedule.  Cases in between need more trials.
+violation is certainly rarer with it: its upper bound lies below the lower bound of the unchanged schedule.  No
+difference is *seen* if the share with the change lies within the bounds of the unchanged schedule.  All other cases
+need more trials.
 
-All schedules take turns, so that a machine that becomes slower affects all of them alike.
+The schedules are run in turn, so a machine that becomes slower affects all of them equally.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class ShrinkCandidate:
 
 @dataclass(slots=True)
 class TriedSchedule:
-    """Result of a candidate. folders: of its runs, in order; failing: of those that failed."""
+    """Runs of a candidate. folders: folders of all runs, in order; failing: folders of failed runs."""
 
     runs: int = 0
     failed: int = 0
@@ -98,14 +99,14 @@ class TriedSchedule:
 
 @dataclass(slots=True)
 class TrialLog:
-    """Results of candidates, by the identity of the candidate; stored in a file if there is a path."""
+    """Results of candidates, by the identity of the candidate; stored in a file if `path` is set."""
 
     path: Path | None = None
     tried: dict[str, TriedSchedule] = field(default_factory=dict)
 
     @staticmethod
     def read(path: Path) -> TrialLog:
-        """Return the log; an empty one if there is no file yet.  Raises ValueError for a file that is no log."""
+        """Return the log; an empty log if there is no file yet.  Raises ValueError if the file is no log."""
         if not path.exists():
             return TrialLog(path)
         rows: dict[str, dict[str, Any]] = json.loads(path.read_text())
@@ -130,13 +131,17 @@ class TrialLog:
 
 
 Run = Callable[[ShrinkCandidate], tuple[bool, str]]
-"""Runs a candidate once: True if the run was invalid, and its folder."""
+"""Runs a candidate once; returns True if the run was invalid, and the folder of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """needed: number of failing runs for a candidate to fail. times: maximum number of runs of each candidate.
-    time_left: False once the time is up. wanted: (checker, kind) of the violations of the original.
+    """Limits of a search.
+
+    needed: number of failing runs from which a candidate counts as failing
+    times: maximum number of runs of each candidate
+    time_left: returns False once the time is up
+    wanted: (checker, kind) of the violations of the original
     """
 
     needed: int = 1
@@ -147,10 +152,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """smallest: the smallest candidate that failed. passed: number of smaller candidates whose runs all passed.
-    seldom: number of those that failed fewer times than needed. in_time: True if all got their number of runs.
-    chance: upper bound of the probability that one of them would fail as often as the smallest and passed by chance
-    alone.
+    """Result of shrinking.
+
+    smallest: the smallest candidate that failed
+    passed: number of smaller candidates whose runs all passed
+    seldom: number of smaller candidates that failed fewer times than needed
+    in_time: True if all smaller candidates got their number of runs
+    chance: upper bound of the probability that one of them would fail as often as `smallest`, but passed by chance
     """
 
     smallest: ShrinkCandidate
@@ -162,7 +170,10 @@ class Shrunk:
 
 
 def shrink(original: ShrinkCandidate, run: Run, limits: Limits, log: TrialLog, say: Callable[[str], None]) -> Shrunk:
-    """Raises ValueError if the original does not fail `needed` times in `times` runs, or in the time that there is."""
+    """Return the smallest failing candidate.
+
+    Raises ValueError if the original does not fail `needed` times in `times` runs, or in the available time.
+    """
     search = _Search(run, limits, log, say)
     say(f"original: {original.words()}")
     if search.first_failing([original]) is None:
@@ -184,7 +195,7 @@ def shrink(original: ShrinkCandidate, run: Run, limits: Limits, log: TrialLog, s
 
 
 def smaller(candidate: ShrinkCandidate) -> Iterator[ShrinkCandidate]:
-    """Return candidates that are a little smaller, the boldest first, without duplicates."""
+    """Yield candidates that are one step smaller, the most reduced first, without duplicates."""
     seen = {candidate.identity}
     for one in _smaller(candidate):
         if one.identity not in seen:
@@ -210,12 +221,12 @@ def _smaller(candidate: ShrinkCandidate) -> Iterator[ShrinkCandidate]:
 
 
 def moved(card: Card, shift_s: float) -> Card:
-    """Return the card with begin and heal this many seconds earlier."""
+    """Return the card with injection and heal this many seconds earlier."""
     return replace(card, at_s=round(card.at_s - shift_s, 3), heal_s=round(card.heal_s - shift_s, 3))
 
 
 def with_cards(candidate: ShrinkCandidate, cards: tuple[Card, ...]) -> ShrinkCandidate:
-    """Return these cards alone, at their times; a card whose `like` was removed becomes independent."""
+    """Return a candidate with only these cards, at their times; a card whose `like` was removed becomes independent."""
     numbers = {card.number for card in cards}
     kept = []
     for card in cards:
@@ -228,7 +239,7 @@ def with_cards(candidate: ShrinkCandidate, cards: tuple[Card, ...]) -> ShrinkCan
 
 
 def _servers_named(schedule: Schedule) -> int:
-    """Return the highest number of a server that a resolved fault names; servers are n1, n2, ..."""
+    """Return the highest number of a server in a resolved fault; servers are n1, n2, ..."""
     names = {n for fault in schedule.faults.values() for n in (*fault.nodes, *(e for link in fault.cut for e in link))}
     return max((int(name[1:]) for name in names if name.startswith("n") and name[1:].isdigit()), default=0)
 
@@ -241,7 +252,7 @@ class _Search:
     say: Callable[[str], None]
 
     def first_failing(self, candidates: list[ShrinkCandidate]) -> ShrinkCandidate | None:
-        """Return the first candidate that failed often enough.  None: all passed, or the time is up.  Earlier runs
+        """Return the first candidate that failed often enough; None if all passed or the time is up.  Stored runs
         count.
         """
         for turn in range(1, self.limits.times + 1):
@@ -271,14 +282,14 @@ class _Search:
 
 
 def other_symptom(run: Path, wanted: frozenset[tuple[str, str]]) -> str:
-    """Return the worst violation of a run that shows none of those wanted, in words; "" if it shows one of them."""
+    """Return the worst violation of a run in words if it shows none of the `wanted` ones; else ""."""
     shown = violations_in(read_results(run) or NO_RESULTS) if wanted else ()
     return f"{shown[0][0]}: {shown[0][1]}" if shown and not wanted & set(shown) else ""
 
 
 def _hit_nothing(folder: str) -> str:
-    """Name the cards of a run that hit nothing, with the reason: for example, no node had the role.  "" if each hit
-    something.
+    """Return the cards of a run that hit nothing, with reasons (for example, no node had the role); "" if there are
+    none.
     """
     try:
         skipped = [record for record in RunRecord(Path(folder)).faults if record.achieved is Achieved.SKIPPED]
@@ -288,11 +299,11 @@ def _hit_nothing(folder: str) -> str:
 
 
 def violated_run(run_folder: Path) -> tuple[Path, frozenset[tuple[str, str]]]:
-    """Return the folder of an invalid run with faults, and its violations.  Raises WrongSpec for any other."""
+    """Return the folder of an invalid run with faults, and its violations.  Raises WrongSpec for all other runs."""
     root = run_folder.resolve()
     for name in ("results.json", "schedule.json"):
         if not (root / name).exists():
-            raise WrongSpec(f"{run_folder} cannot be run with fewer faults: it holds no {name}")
+            raise WrongSpec(f"{run_folder} cannot be run with fewer faults: it contains no {name}")
     wanted = frozenset(violations_in(read_results(root) or NO_RESULTS))
     if not wanted:
         raise WrongSpec(f"{run_folder} cannot be run with fewer faults: nothing in it was found to be invalid")
@@ -300,21 +311,21 @@ def violated_run(run_folder: Path) -> tuple[Path, frozenset[tuple[str, str]]]:
 
 
 def lines_of(found: Shrunk, root: Path, folder: Path, wanted: frozenset[tuple[str, str]]) -> list[str]:
-    """Return the result of a shrinking as lines for a terminal. root: the folder of the original run; folder: of the
-    tries.
+    """Return the result of a shrinking as lines for a terminal.
+
+    root: folder of the original run
+    folder: folder of the tried schedules
     """
     tried = found.tried
     others = Counter(filter(None, (other_symptom(Path(run), wanted) for run in tried.failing)))
     lines = ["", f"smallest: {found.smallest.words()}; it failed {tried.failed} of {tried.runs} times"]
     lines += [f"  {times} of them with another symptom than the original, {other}" for other, times in others.items()]
     if not found.in_time:
-        lines += ["the time was up before every smaller schedule was run often enough: give the command again to go on"]
+        lines += ["the time was up before every smaller schedule was run often enough: repeat the command to continue"]
     if found.passed:
         seldom = f", and {found.seldom} failed fewer times than --needed" if found.seldom else ""
-        never = (
-            f"{plural(found.passed, 'schedule')} a little smaller never failed{seldom}; that one of them would fail as"
-        )
-        lines += [f"{never} often, and did not by luck alone, has a probability of at most {100 * found.chance:.1f} %"]
+        never = f"{plural(found.passed, 'schedule')} a little smaller never failed{seldom}"
+        lines += [f"{never}; at most {100 * found.chance:.1f} % is the chance that one fails as often as the smallest"]
     lines += [f"schedule: {folder / f'{found.smallest.identity}.json'}"]
     same = [run for run in tried.failing if not other_symptom(Path(run), wanted)]
     for what, of in (("the original", root), ("the smallest", Path((same or tried.failing)[0]))):
@@ -326,7 +337,9 @@ def lines_of(found: Shrunk, root: Path, folder: Path, wanted: frozenset[tuple[st
 class Reruns:
     """Runs a candidate in its own process, each time with another seed.
 
-    spec: of the original.  folder: where schedules, runs and output go.  runs: number of runs made so far.
+    spec: spec of the original
+    folder: folder for schedules, runs and output
+    runs: number of runs so far
     """
 
     spec: Spec
@@ -334,7 +347,7 @@ class Reruns:
     runs: int = 0
 
     def __call__(self, candidate: ShrinkCandidate) -> tuple[bool, str]:
-        """Raises OSError with the place of its output if the run could not be made."""
+        """Run a candidate once.  Raises OSError with the path of the output if the run could not be executed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         schedule = self.folder / f"{candidate.identity}.json"
         schedule.write_text(schedule_json(candidate.schedule.cards, candidate.schedule.faults))
@@ -346,7 +359,7 @@ class Reruns:
         return bool(violations_in(read_results(run) or NO_RESULTS)), str(run)
 
     def spec_of(self, candidate: ShrinkCandidate, schedule: Path) -> Spec:
-        """Return the original with this schedule, and with the candidate's number of servers."""
+        """Return the spec of the original with this schedule, and with the candidate's number of servers."""
         return replace(
             self.spec,
             nodes=candidate.servers,
@@ -366,7 +379,7 @@ WHOLE = "all faults"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """words: the change. least, most: bounds of the share of runs that show the violation."""
+    """A changed schedule. words: the change. least, most: bounds of the share of runs that show the violation."""
 
     words: str
     shown: int
@@ -381,7 +394,7 @@ class Variant:
 
 
 def variants(original: ShrinkCandidate, shift_s: float) -> dict[str, ShrinkCandidate]:
-    """Return the whole schedule, the schedule without each card, and with each card earlier and later."""
+    """Return the unchanged schedule, and the schedule without each card, and with each card earlier and later."""
     cards = original.schedule.cards
     found = {WHOLE: original}
     for place, card in enumerate(cards):
@@ -399,9 +412,11 @@ def variants(original: ShrinkCandidate, shift_s: float) -> dict[str, ShrinkCandi
 def attribute(
     original: ShrinkCandidate, shift_s: float, run: Run, limits: Limits, log: TrialLog, say: Callable[[str], None]
 ) -> list[Variant]:
-    """Run every variant `limits.times` times, in turn, and return how often each showed one of `limits.wanted`.
+    """Run every variant `limits.times` times, in turn; return how often each showed one of the `limits.wanted`
+    violations.
 
-    Runs of an earlier call that stand in the log count."""
+    Runs of an earlier call that are in the log count.
+    """
     tried = variants(original, shift_s)
     for turn in range(1, limits.times + 1):
         for words, candidate in tried.items():
@@ -414,8 +429,9 @@ def attribute(
 
 
 def judged(counts: Sequence[tuple[str, int, int]]) -> list[Variant]:
-    """counts: (the change, number of runs that showed the violation, number of runs); the whole schedule is the
-    first.
+    """Return the variants with bounds and verdicts.
+
+    counts: (the change, number of runs that showed the violation, number of runs); the unchanged schedule first
     """
     whole_least, whole_most = bounds(*counts[0][1:])
     found = []
@@ -429,7 +445,7 @@ def judged(counts: Sequence[tuple[str, int, int]]) -> list[Variant]:
 
 
 def bounds(shown: int, runs: int) -> tuple[float, float]:
-    """Return the Clopper-Pearson bounds of the share of runs that showed the violation."""
+    """Return the Clopper-Pearson bounds of the share of runs that show the violation."""
     tail = (1 - CONFIDENCE) / 2
     least = 0.0 if shown == 0 else _root(lambda p: 1 - _at_most(shown - 1, runs, p) - tail)
     most = 1.0 if shown == runs else _root(lambda p: tail - _at_most(shown, runs, p))

@@ -121,7 +121,7 @@ def test_a_hunt_that_keeps_on_groups_what_it_finds_and_replays_it_when_its_time_
     ("seen", "words"),
     [
         ([], ""),
-        ([""] * 30, "What shows in 9.5 % of such runs or more would have been seen with 95 %."),
+        ([""] * 30, "With a probability of 95 %, any symptom that occurs in at least 9.5 % of these runs would have been seen."),
         (["lost", "lost", "stale"], ""),  # too few to decide
         (["lost"] * 5 + [""] * 5, "About 0 % of the symptoms that these tests can show are unseen (Chao1), and 0 % of"),
         ([*"abcd", "e", "e", *[""] * 4], "About 38 % of the symptoms"),
@@ -147,7 +147,7 @@ def test_a_campaign_goes_on_where_it_stood_and_makes_a_failed_run_again(tmp_path
         pending = log.pending(plan.tests)
         assert next(pending).spec.words() == made[1], "the one that could not be made"
         assert next(pending).spec.words() not in made
-    with pytest.raises(WrongSpec, match=r"holds another campaign: .*'seed': 1"), begun(tmp_path, a_hunt(seed=2)):
+    with pytest.raises(WrongSpec, match=r"contains another campaign: .*'seed': 1"), begun(tmp_path, a_hunt(seed=2)):
         pass
 
 
@@ -378,7 +378,7 @@ def test_two_sides_of_a_test_run_in_turn_and_their_verdicts_stand_side_by_side(t
             "set      2 invalid, 1 valid  2 valid",
         ]
     assert ["version=4.3.1" in " ".join(words) for words in made] == [False, True] * 3
-    assert sides.differs() == "differs: version 4.3.0 | 4.3.1; all else is equal, seed 9 too"
+    assert sides.differs() == "differs: version 4.3.0 | 4.3.1; all else is equal, including seed 9"
     assert "flush never | as usual" in TwoSides(sides.one, Spec(seed=9)).differs()
     with pytest.raises(WrongSpec, match="changes nothing"):
         TwoSides.of(spec, "flush=never")
@@ -391,7 +391,7 @@ def test_a_stored_run_is_compared_with_other_settings(tmp_path: Path, monkeypatc
     assert original is not None
     ended = CliRunner().invoke(cli, ["replay", str(original), "--times", "1", "--against", "long_share=0.2"])
     assert "the run      1 invalid  1 invalid\n" in ended.output, "a setting that does not matter here"
-    assert "differs: long_share as usual | 0.2; all else is equal, seed 3 too" in ended.output
+    assert "differs: long_share as usual | 0.2; all else is equal, including seed 3" in ended.output
 
 
 def test_a_stored_run_is_replayed_and_says_how_often_its_violation_was_seen_again(
