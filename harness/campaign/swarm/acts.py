@@ -1,12 +1,12 @@
 """Effects of cards on links, processes, disks, clocks and files.
 
-*Damage.*  All kinds of damage to a node's files, and the bytes whose damage a node has to handle.
+*Damage.*  All kinds of damage to a node's files, and the bytes whose damage a node has to detect.
 
-    refused  the node notices it: it refuses to start, or to hand out what it read
-    mended   the node does without: the file follows from others, or only promises what may be missing
+    refused  the node detects the damage: it refuses to start, or to return what it read
+    mended   the node does not need the file: its content follows from other files, or only promises what may be missing
 
-A bit is flipped at a place where a reader can detect it.  Kafka's formats leave some bytes without a checksum: the base
-offset and the epoch of a batch, and the values in quorum-state and meta.properties.
+A bit is flipped where a reader can detect it.  Kafka's formats have no checksum for some bytes: the base offset and the
+epoch of a batch, and the values in quorum-state and meta.properties.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from harness.campaign.swarm.world import StormWorld
 
 LOG, IN_LAST_BATCH, LAST_BATCH_GONE = "", "last", "gone"
-"""Any bit of the newest segment, a bit of its last batch, or that whole batch.
+"""Damage of a log: any bit of its newest segment is flipped, a bit of its last batch is flipped, or that batch is lost.
 
-Damage to the last batch looks like a torn append; only the recovery point tells them apart."""
+Damage to the last batch looks like a torn append; only the recovery point distinguishes them."""
 SNAPSHOT, SERVED_SNAPSHOT = "snapshot", "served snapshot"
-"""The newest snapshot of a server that is down, or of one that runs and sends it to other servers."""
+"""Damage of the newest snapshot: of a server that is down, or of one that runs and sends the snapshot to others."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """pattern: of the file's name. places: the bytes of a file at which a flip can be detected."""
+    """A kind of file. pattern: of the file's name. places: returns the bytes in which a flip can be detected."""
 
     pattern: str
     refused: bool
@@ -47,7 +47,7 @@ class FileKind:
 
 
 def last_batch(data: bytes) -> int:
-    """Return the start of the last whole batch of a log; 0 if it has none."""
+    """Return the start of the last complete batch of a log; 0 if there is none."""
     return max(_batches(data), default=0)
 
 
@@ -55,7 +55,7 @@ CRC_COVERS_FROM = 21
 
 
 def _batches(data: bytes) -> dict[int, int]:
-    """Return position -> end of the whole batches at the beginning of a log."""
+    """Return {start: end} of the complete batches at the beginning of a log."""
     found: dict[int, int] = {}
     position = 0
     while position < len(data):
@@ -68,7 +68,7 @@ def _batches(data: bytes) -> dict[int, int]:
 
 
 def covered(data: bytes) -> list[int]:
-    """Return the bytes of a log that the CRC of a batch covers, and all after the last whole batch."""
+    """Return the bytes of a log that the CRC of a batch covers, and all bytes after the last complete batch."""
     batches = _batches(data)
     whole = max(batches.values(), default=0)
     places = [place for begin, end in batches.items() for place in range(begin + CRC_COVERS_FROM, end)]
@@ -108,14 +108,16 @@ FILE_KINDS: Mapping[str, FileKind] = {
     "partition.metadata": FileKind("partition.metadata", False, _anywhere),
 }
 FLIPS = (*FILE_KINDS, IN_LAST_BATCH, SNAPSHOT, SERVED_SNAPSHOT)
-"""Flips that storms draw from; duplicates are more likely."""
+"""Flips that storms draw from; repeated ones are more likely."""
 MENDED = tuple(name for name, kind in FILE_KINDS.items() if not kind.refused)
 
 
 def damage_file(disk: VolatileDisk, how: str, at: int) -> bool:
     """Damage the newest file of a kind, durably; return False if there is none with content.
 
-    how: of FILE_KINDS.  at: decides the place."""
+    how: of FILE_KINDS
+    at: determines the damaged byte
+    """
     kind = FILE_KINDS[how]
     found = [path for path, data in disk.files().items() if data and fnmatch(path.rpartition("/")[2], kind.pattern)]
     if not found:
@@ -134,12 +136,12 @@ def damage_file(disk: VolatileDisk, how: str, at: int) -> bool:
 
 
 STOP_S, STOP_OF_BROKER_S = 1.5, 8.0
-"""Seconds for a graceful stop of a server, and of one that is a broker."""
+"""Seconds for a graceful stop of a server that is no broker, and of a broker."""
 
 
 @dataclass(slots=True)
 class ArmedCard:
-    """Actions that wait for the nth occurrence of an event, and the number of occurrences since then."""
+    """Actions that wait for the nth occurrence of an event. met: number of occurrences so far."""
 
     moment: str
     act: Callable[[NodeVoter], object]
@@ -195,7 +197,7 @@ def _lag(world: StormWorld, card: StormCard, victim: NodeVoter) -> bool:
 
 
 def _impair(world: StormWorld, card: StormCard, links: Sequence[Link], how: Impairment) -> bool:
-    # A packet lost just before the end is sent again and may arrive this much later.
+    # A packet lost just before the end of the fault is sent again, and may arrive later by this time.
     world.act_for(card.for_s + how.delay_s + how.jitter_s + 2 * LOST_AGAIN_S_MAX)
     return _lay(world, card, dict.fromkeys(links, how), card.for_s)
 
@@ -261,7 +263,7 @@ def mend(world: StormWorld, victim: NodeVoter) -> None:
     victim.machine.fsync_s = 0.0
     victim.may_stop = victim.name in world.damaged
     if victim.ends:
-        victim.machine.kill()  # its disk has failed; it would exit once it is no longer busy, and stay down
+        victim.machine.kill()  # its disk has failed, so it would exit at the end of its busy time, and stay down
     world.again(victim)
 
 
@@ -313,5 +315,5 @@ DO: dict[str, Callable[[StormWorld, StormCard, NodeVoter], bool | None]] = {
     "registry": lambda world, card, victim: world.administrators.registry(card, victim),
     "stranger": lambda world, card, victim: ask_as_stranger(world.outside, card, victim, world.voters),
 }
-"""Carry out a card; return False if it changed nothing."""
+"""Fault -> function that carries out a card; it returns False if it changed nothing."""
 OF_THE_LIVING = frozenset({"kill", "power", "inside", "stop", "pause", "busy", "slow", "disk", "flip", "stranger"})

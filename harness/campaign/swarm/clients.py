@@ -1,20 +1,20 @@
 """Clients in the process of the simulation: their requests, the servers they choose, and conclusions from the answers.
 
-Half of the processes follow: they send requests to the leader of the highest epoch.  The others stay with the server
-they know until it refuses them, because otherwise no process would use a deposed leader.  A process that follows learns
-of a leader at once, which no real client does; so clients need not look for it, and no verdict depends on the chosen
-server.
+Half of the processes follow: they send requests to the leader of the highest epoch.  The other processes stay with a
+server until it refuses a request, because otherwise no process would use a deposed leader.  A process that follows
+learns of a new leader at once, which is impossible for real clients.  This saves the search for the leader, and no
+verdict depends on the chosen server.
 
 Operations are (function, key, value), and their answers:
 
-    ("read", key, None)      -> ("ok", what the object holds)
+    ("read", key, None)      -> ("ok", value of the object)
     ("write", key, value)    -> ("ok", None)
     ("voters", "", change)   -> ("ok", None), of an operator
     ("topics", "", request)  -> ("ok", None), of an administrator
     ("registry", "", request) -> ("ok", None), of an administrator or a broker
-    either                   -> ("refused", None): certainly nothing was written; ("unknown", None)
+    any operation            -> ("refused", None): certainly nothing was written; ("unknown", None)
 
-A register holds a number or None, a list a tuple of numbers.
+The value of a register is a number or None, the value of a list is a tuple of numbers.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from harness.campaign.swarm.node_voter import NodeVoter
 
 PORT = 9093
-"""Port of requests as bytes, if there are any."""
+"""Port for requests as bytes, if there are any."""
 CALLS_PORT = 1
-"""Port of requests as objects."""
+"""Port for requests as objects."""
 OK, REFUSED, UNKNOWN = "ok", "refused", "unknown"
 Operation = tuple[str, str, int | None]
 Value = int | None | tuple[int, ...]
 Position = tuple[int, int]
-"""(offset of a batch, number of the record in it): position of a change in the committed log."""
+"""(offset of a batch, index of the record in the batch): position of a change in the committed log."""
 Change = tuple[Position, str, str | None]
 """(position, key, written value)."""
 
@@ -51,9 +51,12 @@ BACKOFF_S = 0.05
 
 @dataclass(slots=True)
 class Asked:
-    """An operation. began, ended: positions in the total order of all invokes and completions; -1: it never ended.
+    """An operation.
 
-    type: OK, FAIL (certainly not done) or INFO (unknown).  got: what a read returned."""
+    began, ended: positions in the total order of all invokes and completions; -1 if the operation never ended
+    type: OK, FAIL (certainly not done) or INFO (unknown)
+    got: answer of a read
+    """
 
     process: int
     function: str
@@ -83,9 +86,10 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Programs outside the cluster. hosts: the processes that they run in.
+    """Programs outside the cluster.
 
-    best: returns the running leader of the highest epoch; None if there is none.
+    hosts: processes in which they run
+    best: returns the running leader of the highest epoch; None if there is none
     """
 
     network: SimulatedNetwork
@@ -95,7 +99,7 @@ class Outside:
     def call(
         self, server: str, what: Any, limit_s: float, answered: Callable[[Any], None] = lambda answer: None, at: int = 0
     ) -> None:
-        """Send a request to a server once, from the host of this number."""
+        """Send a request to a server once, from host number `at`."""
         Lane(self.network, server, CALLS_PORT, LaneTimes(limit_s), owner=self.hosts[at]).call(what, answered)
 
     def later(self, seconds: float, action: Callable[[], None], at: int = 0) -> None:
@@ -104,7 +108,7 @@ class Outside:
 
 
 class StormClient:
-    """One process."""
+    """One process of a client."""
 
     def __init__(
         self, number: int, scenario: Scenario, outside: Outside, history: History, names: Sequence[str]
@@ -127,13 +131,13 @@ class StormClient:
         self.done = True
 
     def run(self, until_s: float) -> None:
-        """Send requests at the scenario's rate until then."""
+        """Send requests at the scenario's rate until `until_s`."""
         self._until_s = until_s
         self.done = False
         self._next()
 
     def probe(self, name: str) -> None:
-        """Send a request to this server once, whether or not it leads."""
+        """Send one request to this server, even if it is not the leader."""
         self._leave(name)
         self.ask(self._choose(), lambda asked: None)
 
@@ -212,7 +216,7 @@ class StormClient:
             self._loop.post(self._loop.time() + BACKOFF_S, self.process, done, asked)
 
     def _move(self) -> None:
-        """Choose another server after a refusal, if the process stays."""
+        """Choose another server after a refusal, unless the process follows the leader."""
         if not self._follows:
             best = self._best()
             name = best.name if best is not None else self._random.choice(self._names)
@@ -221,5 +225,5 @@ class StormClient:
 
 
 def elements(text: str | None) -> tuple[int, ...] | None:
-    """Return the elements of a list in a record; None for no list."""
+    """Return the elements of a list in a record; None if there is no list."""
     return None if text is None else tuple(int(member.partition(":")[0]) for member in text.split(",") if member)

@@ -1,12 +1,12 @@
 """Rules that must hold at the end of a scenario: every answer fits the one committed log.
 
-The committed log gives the one order of all changes, so that linearizability needs no search.  Each operation has a
-position: a write that of its change, a read that of the change whose value it returned.  The history is linearizable
-with that order exactly if no operation ended before another one of an earlier position began.  If values repeat, a read
-has no position, and the register kernel of the checkers searches.
+The committed log gives the one order of all changes, so linearizability needs no search.  Each operation has a
+position: a write has the position of its change, a read that of the change whose value it returned.  The history is
+linearizable with this order exactly if no operation ended before an operation with an earlier position began.  If
+values repeat, a read has no position, and the register kernel of the checkers searches for an order.
 
-    lost write                 acknowledged, and not in the log
-    failed write in the log    reported as certainly not done
+    lost write                 acknowledged, but not in the log
+    failed write in the log    answered as certainly not done
     write in the log twice
     read of no committed value
     not linearizable           an operation stands before one that had ended when it began
@@ -14,16 +14,16 @@ has no position, and the register kernel of the checkers searches.
 
 Other answers to clients (ids, epochs, offsets) have their own rules (`watch_calls`).
 
-*After the storm.*  Demands that are made of a healed cluster once it has made progress.
+*After the storm.*  Demands on a healed cluster after it has made progress.
 
-    steady   nothing happens to any server for longer than two sessions of a broker: one controller leads on, and once
-             the first of these sessions is over, no broker is fenced
-    silence  a broker dies, and often the controller that heard of it last does, too: the broker is fenced, and comes
-             back once it is started again, often while the disk of another one is slow that leads a partition with it
-    topics   one is deleted, made and grown, and a broker is given producer ids
-    voters   one is updated, and a server joins and is removed again; or a voter is removed and joins again
+    steady   nothing happens to any server for longer than two sessions of a broker: the controller stays the same, and
+             no broker is fenced after the first of these sessions
+    silence  a broker dies, and often also the controller that received its last heartbeats: the broker is fenced, and
+             returns after a restart, often while another broker, which leads a partition with it, has a slow disk
+    topics   a topic is deleted, created and extended, and a broker gets producer ids
+    voters   a voter is updated, and a server is added and removed again; or a voter is removed and added again
 
-All requests of this phase are possible.  So the controller must carry them out, and a refusal violates a rule.
+All requests of this phase can be carried out.  So the controller must do so, and a refusal violates a rule.
 """
 
 from __future__ import annotations
@@ -63,21 +63,23 @@ STEPS_MAX, SIZE_MAX_BYTES = 2_000_000, 1 << 28
 def judge(
     scenario: Scenario, history: History, voters: Sequence[NodeVoter], watch: Watch, archive: Sequence[Change]
 ) -> None:
-    """Report violations to the watch. archive: every change at the time when it was first published as committed; it
-    replaces the log of a system that takes snapshots.
+    """Report violations to the watch.
+
+    archive: every change at the time when it was first published as committed; used instead of the log if the system
+        takes snapshots
     """
     for rule, what in wrong_numbers(history.numbers):
         watch.violated(rule, what)
     best = max(voters, key=lambda voter: voter.mark)
     if best.prefix(best.mark) is None:
-        return  # the watch has reported that already
+        return  # the watch has already reported a violation
     client_operations = [asked for asked in history.asked if asked.function != "create"]
     if scenario.workload == "repeated":
         _judge_repeated(client_operations, watch)
         return
     try:
         log = archive if scenario.snapshot_bytes else [*best.changes(0, best.mark)]
-    except (CorruptRecord, DamagedLog) as problem:  # a planted bug let damaged data in
+    except (CorruptRecord, DamagedLog) as problem:  # damaged data was accepted because of a planted bug
         watch.violated("committed log cannot be read", str(problem))
         return
     changes, states = _places(scenario, log, watch)
@@ -97,7 +99,7 @@ def judge(
 
 
 def _places(scenario: Scenario, log: Iterable[Change], watch: Watch) -> tuple[Places, Places]:
-    """Return the position of each written element, and of each state of an object."""
+    """Return the position of each written element, and the position of each state of an object."""
     changes: Places = {}
     states: Places = {}
     lists: dict[str, tuple[int, ...]] = {}
@@ -130,7 +132,7 @@ def _judge_repeated(operations: Sequence[Asked], watch: Watch) -> None:
     from checkers.by_hand import judge_events
 
     events: list[Event] = []
-    for number, asked in enumerate(operations):  # an operation without an end retires its process
+    for number, asked in enumerate(operations):  # each operation gets a process of its own
         shown = asked.got if asked.function == "read" else asked.value
         value = None if isinstance(shown, tuple) else shown
         began = Event(asked.began, 0, number, Type.INVOKE, asked.function, asked.key, asked.value)
@@ -150,26 +152,28 @@ def _words(asked: Asked) -> str:
 
 
 CALM_S = 25.0
-"""Maximum seconds that a healed cluster may take for any demand."""
+"""Maximum seconds until a healed cluster fulfils a demand."""
 LOOK_S = 0.1
 SESSION_S_MAX = 1.2 * float(KraftBrokers.cluster_settings["brokers"]["session_timeout_s"])
-"""Seconds of a broker's session by the slowest clock, with time for a record."""
+"""Maximum seconds of a broker's session on the slowest clock, including the time to write a record."""
 STEADY_S = 2 * SESSION_S_MAX + 1.0
-"""A broker that was just fenced is unfenced, and is fenced once more, within a session and a second."""
+"""Seconds without events in which a broker must not be fenced.  A broker that was just fenced may return and be fenced
+once more within a session and a second."""
 CHANGES_MAX = 3
-"""Number of changes of the controller that are allowed after the storm: leaders elected in it may still depose each
-other.
+"""Maximum number of changes of the controller after the storm: leaders that were elected during the storm may still
+depose each other.
 """
 STEADY_S_MAX = (CHANGES_MAX + 2) * STEADY_S
 RESTART_S = 0.3
 LEARNS_LATE, KNOWS_S, SLOW_FSYNC_S = 0.7, 0.5, 3.0
-"""Share of the storms in which a leader learns late that a broker is registered anew, seconds until it knows that the
-broker is fenced, and seconds of an fsync then: more than a broker needs to come back."""
+"""Probability that a partition leader has a slow disk when a silent broker returns, so that it learns late of the new
+registration; seconds in which it learns before that the broker is fenced; and seconds of its fsync, which are more than
+a broker needs to return."""
 REFUSED_RIGHT = "a change that can be made is refused"
 
 
 class AfterStorm:
-    """world: all its servers run."""
+    """The demands after the storm. world: all its servers are running."""
 
     def __init__(self, world: StormWorld) -> None:
         self._world = world
@@ -186,9 +190,9 @@ class AfterStorm:
             await self._voters(sets)
 
     async def _steady(self, brokers: BrokerWatch | None) -> None:
-        """Demand that no broker is fenced.  A broker may be fenced for earlier reasons: it was silent, or asked to
-        leave, or its controller changed.  So the stretch restarts after each change of the controller and of a server's
-        life.
+        """Demand that no broker is fenced.  A broker may be fenced for an earlier reason: it was silent, or asked to
+        leave, or its controller changed.  So the time restarts whenever the controller changes, or a server starts or
+        ends.
         """
         limit_s = max(self._loop.time(), self._world.acts_until_s) + STEADY_S_MAX
         began_s, before, changes = 0.0, None, 0
@@ -204,18 +208,18 @@ class AfterStorm:
             if brokers is None or now_s < began_s + SESSION_S_MAX:
                 fences = Counter() if brokers is None else brokers.fences.copy()
             elif fenced := sorted(brokers.fences - fences):
-                what = f"{fenced} were fenced, {now_s - began_s:.1f} s after anything last happened to a server"
+                what = f"{fenced} were fenced, {now_s - began_s:.1f} s after the last event of any server"
                 self._watch.violated("a broker is fenced without a cause", what)
                 return
             if now_s >= began_s + STEADY_S:
                 return
             await asyncio.sleep(LOOK_S)
-        what = f"{changes} changes of the controller, and none has led for {STEADY_S:.1f} s, though nothing happens"
+        what = f"{changes} changes of the controller, and no controller led for {STEADY_S:.1f} s, without any fault"
         self._watch.violated("no controller stays in office", what)
 
     async def _silence(self, brokers: BrokerWatch) -> None:
-        """Demand that a silent broker is fenced.  A new controller knows nothing of earlier heartbeats: it also fences
-        a broker that it has never heard of.
+        """Demand that a silent broker is fenced.  A new controller does not know earlier heartbeats, so it must also
+        fence a broker from which it never received one.
         """
         leader = self._world.best()
         if leader is None:
@@ -240,7 +244,7 @@ class AfterStorm:
         until_s = self._loop.time() + CALM_S
         while not brokers.image.brokers[silent.number].fenced:
             if self._loop.time() >= until_s:
-                what = f"broker {silent.number} has been silent for {CALM_S:g} s, and is not fenced"
+                what = f"broker {silent.number} has been silent for {CALM_S:g} s, but is not fenced"
                 self._watch.violated("a silent broker is not fenced", what)
                 return
             await asyncio.sleep(LOOK_S)
@@ -256,8 +260,8 @@ class AfterStorm:
             self._watch.violated("no progress", f"{unsettled} {CALM_S:g} s after broker {silent.number} was silent")
 
     def _leads_with(self, silent: NodeVoter, brokers: BrokerWatch) -> NodeVoter | None:
-        """Return a broker that leads a partition with a replica on the silent one.  The controller knows its own
-        decisions.
+        """Return a broker that leads a partition with a replica on the silent broker.  It must not be the controller,
+        because a controller knows its own decisions at once.
         """
         partitions = (each for topic in brokers.image.topics.values() for each in topic.partitions.values())
         leaders = {each.leader for each in partitions if silent.number in each.replicas}
@@ -265,7 +269,7 @@ class AfterStorm:
         return next((each for each in self._world.servers if each.number in leaders and each is not controller), None)
 
     async def _topics(self, brokers: BrokerWatch) -> None:
-        """Demand changes of a topic, one that cards also create and delete, without a config."""
+        """Demand changes of a topic without a config, which cards also create and delete."""
         topics = brokers.image.topics
         delete, create, grow = (TopicRequest(how, 2) for how in ("delete", "create", "grow"))
         name = create.name
@@ -283,8 +287,8 @@ class AfterStorm:
         await self._accepted(("registry", "", request), f"to give producer ids to broker {number}", lambda: False)
 
     async def _voters(self, sets: VoterSets) -> None:
-        """Demand changes of voters.  A server whose disk differs from that of its voter is left alone, because its
-        voter counts as long as it stays.
+        """Demand changes of voters.  A server whose disk is not the disk of its voter is not used, because its voter
+        counts for a majority until it is removed.
         """
         leader = self._world.best()
         if leader is None:
@@ -320,8 +324,8 @@ class AfterStorm:
     async def _accepted(self, operation: tuple[str, str, object], what: str, is_done: Callable[[], bool]) -> None:
         """Repeat a request to the leader until it is acknowledged, within CALM_S.
 
-        is_done: returns whether an earlier request whose answer was lost has been carried out, so that a repetition is
-        refused.
+        is_done: returns True if an earlier request has been carried out although its answer was lost, so a repetition
+            is refused
         """
         until_s = self._loop.time() + CALM_S
         while self._loop.time() < until_s:
@@ -329,4 +333,4 @@ class AfterStorm:
             if self._world.administrators.ask(operation, ended.set_result) and (await ended is Type.OK or is_done()):
                 return
             await asyncio.sleep(LOOK_S)
-        self._watch.violated(REFUSED_RIGHT, f"{what} was not accepted within {CALM_S:g} s, though nothing happens")
+        self._watch.violated(REFUSED_RIGHT, f"{what} was not accepted within {CALM_S:g} s, without any fault")

@@ -1,7 +1,8 @@
-"""The whole node of KRaft as a voter of a swarm: disk, log, core, state machine, controller, and broker; with its lanes
-to the others, its trace and its clock.  It answers requests of other voters over direct calls, and those of clients.
+"""A complete node of KRaft as a voter of a swarm: disk, log, core, state machine, controller, and broker; with its
+lanes to other nodes, its trace and its clock.  Other voters send requests as direct calls, and so do clients.
 
-End of the log on a simulated disk if power is lost now: by the disk's fsynced bytes, not by the server's reports.
+This file also finds the end of the log that survives a power loss: it reads the fsynced bytes of the simulated disk,
+and does not trust the server's reports.
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ from system_under_test.kraft.wire.quorum_service import LostLeadership
 CANNOT_START = 1
 APPLY_S_MAX = 1.0
 COMES_AND_GOES = "flush.messages"
-"""A config that writes set and delete in turn; nothing reads it."""
+"""A config that writes set and delete alternately; nothing reads it."""
 OF_CALLS = 1 << 40
-"""Added to the number of a connection that carries calls: those of brokers carry bytes, and are counted apart.  With
-equal numbers, a node would drop the Fetch that waits on one connection when the other is closed.
+"""Added to the number of a connection that carries calls, to distinguish it from connections of brokers, which carry
+bytes.  With equal numbers, a node would drop a Fetch that waits on one connection when the other connection is closed.
 """
 
 
@@ -81,8 +82,8 @@ def initial_voters(scenario: Scenario) -> VoterSet:
 
 
 class Lanes:
-    """`ports.Calls` of one voter: as in `wire.channel`, one lane to each peer for fetches and one for all other
-    requests.
+    """`ports.Calls` of one voter.  As in `wire.channel`, there are two lanes to each peer: one for fetches, one for all
+    other requests.
     """
 
     def __init__(self, network: SimulatedNetwork, me: int, servers: int) -> None:
@@ -102,7 +103,7 @@ LOG_BEGINS_ANEW = frozenset({"start", "truncate", "snapshot"})
 
 
 class WatchedTrace(Trace):
-    """Trace whose rows go to the watch at once, and nowhere else."""
+    """A trace that passes each row to the watch at once, and stores nothing."""
 
     def __init__(self, voter: NodeVoter) -> None:
         super().__init__(lambda line: None, lambda: 0, 0, voter.lives - 1)
@@ -110,14 +111,14 @@ class WatchedTrace(Trace):
         self._process = voter.machine.process
 
     def row(self, event: str, epoch: int, **columns: Any) -> None:
-        if self._voter.machine.process is self._process:  # otherwise the voter was killed during the effect
+        if self._voter.machine.process is self._process:  # False if the voter was killed during the effect
             if event in LOG_BEGINS_ANEW:
                 self._voter.log_began_anew()
             self._voter.watch.row(self._voter, WatchedRow(event, epoch, **columns))
 
 
 class DriftingClock(MachineClock):
-    """`ports.Clock` of a machine whose monotonic clock runs `rate` times as fast."""
+    """`ports.Clock` of a machine; its monotonic clock runs `rate` times as fast as virtual time."""
 
     def __init__(self, machine: Machine, rate: float) -> None:
         super().__init__(machine)
@@ -130,19 +131,23 @@ class DriftingClock(MachineClock):
         return round(self.now() * 1e9)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        # Rounding must not fire a timer before `now() == when`: the node would re-arm it forever.
+        # Rounding must not fire a timer before `now() == when`, because the node would re-arm it forever.
         return self._loop.call_at(when / self._rate + 1e-9, callback)
 
 
 class NodeVoter:
-    """A machine with the node as it runs in a container, its incarnations, and what the watch and the storm read.
+    """A machine with the node as it runs in a container.  It also shows its state to the watch and the storm.
 
     Requests of voters and of clients arrive as objects.  Brokers send bytes to the controller and to each other.
 
-    lives: number of starts. key: identifies it together with its disk. flushed, durable_end: end of its durable log, by
-    its own report and by its disk. end: (epoch, offset) of the end of its log.
-    may_stop: its disk fails, or its log is damaged, so it may exit. may_forget: its log was damaged and it lost power
-    before it started again, so it may mistake durable entries for a torn tail.
+    lives: number of starts
+    key: name of the server together with its disk
+    flushed: end of its durable log according to its own reports
+    durable_end: end of its durable log according to its disk
+    end: (epoch, offset) of the end of its log
+    may_stop: True if its disk fails or its log is damaged, so it may exit
+    may_forget: True if its log was damaged and it lost power before it started again, so it may mistake durable entries
+        for a torn tail
     """
 
     def __init__(
@@ -152,13 +157,13 @@ class NodeVoter:
         self.lives = 0
         self.may_stop = self.may_forget = False
         self.left_cleanly: set[int] = set()
-        """Epochs of its brokers that shut down cleanly, as its starts found them on its disk."""
+        """Epochs of its broker's incarnations that shut down cleanly, as found on its disk at later starts."""
         self.on_first_fetch: Callable[[NodeVoter], None] = lambda voter: None
         self.on_part: Callable[[int], None] = lambda replica: None
-        """Report that a replica has some parts of a snapshot, and requests the next one from this server."""
+        """Called when a replica has some parts of a snapshot and requests the next part from this server."""
         self.quorum: QuorumNode | None = None
         self._recovered_in = 0
-        """Incarnation in which it last recovered its log: its recovery point is exact from then on."""
+        """Incarnation in which it last recovered its log; from then on its recovery point is exact."""
         self._rate = scenario.rates[number - 1] if number <= len(scenario.rates) else 1.0
         self._scenario, self._network = scenario, network
         self._fetched_in = self._disks = 0
@@ -177,7 +182,7 @@ class NodeVoter:
             self.slow_down(self._slowed)
 
     def slow_down(self, times: float) -> None:
-        """Multiply the time of each handler by the scenario's factor, in this incarnation and the next ones."""
+        """Multiply the time of each handler, set by the scenario's factor, in this and all later incarnations."""
         self._slowed = times
         factor = times * self._scenario.cpu_factor
         self.machine.costs = {kind: seconds * factor for kind, seconds in HANDLER_CPU_S.items()} if factor else {}
@@ -191,12 +196,12 @@ class NodeVoter:
         self._format()
 
     def _take_disk(self, directory: UUID) -> None:
-        """Make this server another replica, with another name for the watch, which reads it often."""
+        """Turn this server into another replica.  The watch often reads its name, so the name is stored."""
         self.directory = directory
         self.key = key_of(self.replica)
 
     def _format(self) -> None:
-        """Format its empty disk for a start, and forget the content of the previous one."""
+        """Format the empty disk for a start, and forget the content of the previous disk."""
         self.quorum = None
         properties = MetaProperties(self._config.cluster_id, self.number, self.directory)
         small_files.write_properties(self.machine.disk, properties)
@@ -206,7 +211,7 @@ class NodeVoter:
             clock=DriftingClock(machine, self._rate),
             disk=machine.disk,
             network=SocketNetwork(),
-            trace=MachineTrace(machine, FILE_NAME),  # unused: rows go to the watch
+            trace=MachineTrace(machine, FILE_NAME),  # unused, because rows go to the watch
             random=lambda purpose: Random(f"{self._scenario.seed}/{self.number}/{purpose}"),
             say=lambda words: print(words, file=sys.stderr),
             apply_s=self._apply_s,
@@ -233,7 +238,7 @@ class NodeVoter:
         return min(APPLY_S_MAX, records * self._scenario.apply_s * self._slowed)
 
     async def _serve_brokers(self, machine: Machine, ports: Ports) -> int:
-        """Return the same service with the requests that brokers and their controller need.  Raises CannotStart."""
+        """Run the node with the requests that brokers and their controller need.  Raises CannotStart."""
         with machine.disk.for_observer():
             left = small_files.read(machine.disk, CLEAN_SHUTDOWN)
         if left is not None:
@@ -262,12 +267,12 @@ class NodeVoter:
 
     @property
     def ends(self) -> bool:
-        """Return whether the process runs only to exit: its node has ended."""
+        """Return True if the process is about to exit because its node has ended."""
         return self.alive and self.quorum is not None and self.quorum.ended.done()
 
     @property
     def replica(self) -> ReplicaKey:
-        """Return this server with its disk."""
+        """Return the identity of this server with its disk."""
         return ReplicaKey(self.number, self.directory)
 
     @property
@@ -291,8 +296,8 @@ class NodeVoter:
         return self._durable.end_offset(self.machine.disk)
 
     def log_began_anew(self) -> None:
-        """Report that its log was truncated, that a snapshot may have replaced it, or that another incarnation has
-        begun.
+        """Note that the log may be another one now: it was truncated or replaced by a snapshot, or the server
+        restarted.
         """
         self._durable.begin_anew()
 
@@ -302,17 +307,17 @@ class NodeVoter:
 
     @property
     def log_start(self) -> int:
-        """Return the start of its log: all before it is in a snapshot."""
+        """Return the start of the log; everything before it is in a snapshot."""
         return self.quorum.log.start_offset if self.quorum is not None else 0
 
     @property
     def snapshot_end(self) -> int:
-        """Return the end of its newest snapshot; 0: it has none."""
+        """Return the end of the newest snapshot; 0 if there is none."""
         snapshot = self.quorum.log.snapshot if self.quorum is not None else None
         return snapshot.end_offset if snapshot is not None else 0
 
     def voter_history(self) -> VoterHistory:
-        """Return the voters that its log names; before the log names any, those of the configuration."""
+        """Return the history of voters in the log; while it contains none, the configured voters."""
         if self.quorum is None:
             return VoterHistory(initial_voters(self._scenario))
         with self.machine.disk.for_observer():
@@ -325,14 +330,14 @@ class NodeVoter:
             return None if log is None or log.snapshot is None else log.snapshots.voters(log.snapshot)
 
     def prefix(self, offset: int) -> int | None:
-        """Return an identification of all entries before this offset; None if no entry ends there, or if the log begins
+        """Return an identifier of all entries before this offset; None if no entry ends there, or if the log begins
         after it.
         """
         return self.quorum.log.prefix_hash_at(offset) if self.quorum is not None else (0 if offset == 0 else None)
 
     def changes(self, offset: int, end_offset: int) -> Iterator[Change]:
-        """Return every change between two offsets in the log of this voter.  For a list, the written value is the whole
-        list.
+        """Return every change between two offsets in the log of this voter.  For a list, the value is the entire list
+        after the change.
         """
         assert self.quorum is not None
         for batch in self.quorum.log.batches(offset, end_offset):
@@ -358,7 +363,7 @@ class NodeVoter:
             return found
 
     def flip(self, at: int, how: str = "") -> bool:
-        """Damage a file (`acts.FILE_KINDS`).  Return False if there is none, or this incarnation has not recovered
+        """Damage a file (`acts.FILE_KINDS`).  Return False if there is none, or if this incarnation has not recovered
         its log yet.
         """
         return self._recovered_in == self.lives and damage_file(self.machine.disk, how, at)
@@ -412,7 +417,7 @@ class NodeVoter:
                     return records, results
 
                 [result] = await quorum.write(decide)
-                if not made[-1]:  # no change was made: it proves as much as a read does
+                if not made[-1]:  # nothing was changed, so the answer proves as much as a read does
                     self.watch.answered_read(self, quorum.applied_offset, owed)
                 reply((REFUSED, None) if result["error_code"] else (OK, None, epoch, quorum.applied_offset))
         except LostLeadership:
@@ -431,7 +436,7 @@ class NodeVoter:
         write = Alteration(REGISTER, ConfigOperation.SET, str(value))
         if not self._scenario.snapshot_bytes:
             return (write,)
-        # If the state only grew, loading a snapshot on top of an older state would not show.
+        # If the state could only grow, a snapshot loaded on top of an older state would not show.
         comes_and_goes = ConfigOperation.SET if value % 2 else ConfigOperation.DELETE
         return write, Alteration(COMES_AND_GOES, comes_and_goes, "1" if value % 2 else None)
 
@@ -439,7 +444,7 @@ class NodeVoter:
         return UUID(int=self.number << 64 | self.lives << 32 | next(self._ids), version=4)
 
     def _noted(self, connection: int, request: RaftRequest, reply: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Note the arrival of a voter's request; return the function that answers it."""
+        """Note the arrival of a voter's request; return the function that sends the answer."""
         calls, wait_s = self.watch.calls, 0.0
         calls.called(self)
         if request.cluster_id != self.cluster_id:
@@ -458,7 +463,7 @@ class NodeVoter:
         return self._awaited(connection, wait_s, reply)
 
     def _telling(self, reply: Callable[[Any], None], note: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return a reply that calls `note` first, unless another incarnation has begun."""
+        """Return a function that calls `note` before `reply`, and neither of them after a restart."""
         life = self.lives
 
         def answer(response: Any) -> None:
@@ -473,7 +478,7 @@ class NodeVoter:
         return self._telling(reply, lambda response: self.watch.calls.answered(self, number))
 
     def _noted_change(self, change: VoterChange, reply: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Note an operator's request for this change of voters; return the function that answers it."""
+        """Note an operator's request for this change of voters; return the function that sends the answer."""
         sets, end = self.watch.sets, self.end[1]
         if sets is None:
             return reply
@@ -529,8 +534,8 @@ def _brokers(scenario: Scenario, number: int) -> config.Brokers | None:
 
 
 def _snapshots(scenario: Scenario) -> config.SnapshotLimits:
-    """Delete the log before a snapshot once it holds two segments, so that a server that was away for seconds needs a
-    snapshot.
+    """Return limits at which the log before a snapshot is deleted once it has two segments, so a server that was away
+    for seconds needs a snapshot.
     """
     if not scenario.snapshot_bytes:
         return config.KAFKA_LIMITS
@@ -554,21 +559,23 @@ _SUFFIX = ".log"
 
 
 class DurableLog:
-    """Reads fsynced data, segment after segment, as far as batches are contiguous.  It continues at the end of the
-    previous read.
+    """Reads the fsynced data of a log, segment after segment, while batches are contiguous.  Each read continues at the
+    end of the previous one.
     """
 
     def __init__(self) -> None:
-        self._base = -1  # base offset of the segment that contains it
+        self._base = -1  # base offset of the segment in which the next read begins
         self._position = 0
         self._end = 0
 
     def begin_anew(self) -> None:
-        """Forget all data, because it may be another log by now."""
+        """Forget all data, because the disk may contain another log now."""
         self._base = -1
 
     def end_offset(self, disk: VolatileDisk) -> int:
-        """Return the end of the last durable batch, with all before it; the first segment's base if there is none."""
+        """Return the end of the last durable batch whose predecessors are all durable; the first segment's base if
+        there is none.
+        """
         files = disk.durable_in(FOLDER)
         if self._position > len(files.get(file_name(self._base), b"")):
             self.begin_anew()

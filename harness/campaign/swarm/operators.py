@@ -5,28 +5,29 @@
 An operator sends requests to the leader over the network, like a client, and repeats refused ones.  The two operators
 do not know of each other.
 
-Their changes must leave the cluster able to continue once all is healed.  A disk that was lost never votes again, and
-still its voter counts for a majority.  So a storm has one of two forms.  Either it removes voters that have their
-disks, or it loses disks, one at a time, and removes only the voters of these disks.
+After their changes, the healed cluster must be able to continue.  A lost disk never votes again, but its voter still
+counts for a majority.  So a storm has one of two forms: it removes voters whose disks are intact, or it loses disks,
+one at a time, and removes only the voters of these disks.
 
-*Strangers.*  Programs that are no voters of the cluster, and send its voters requests that only voters may send.
+*Strangers.*  Programs that are not voters of the cluster, but send it requests that only voters may send.
 
-another cluster   a server of it asks with its own cluster id, and otherwise as a voter of this one would: for a
-                  vote in the next epoch, to be followed or succeeded as a leader, or for entries and snapshots.  It
-                  may get one answer alone: that this is another cluster
-false leader      a program says, by this cluster's id, that a voter leads the present epoch or a later one.  It may
-                  be asked; it is not followed unless it has won that election (`watch`)
+another cluster   a server of another cluster sends requests with its own cluster id, and otherwise as a voter of this
+                  cluster would: for a vote in the next epoch, to be followed or succeeded as a leader, or for entries
+                  and snapshots.  The only permitted answer is that the cluster id is wrong
+false leader      a program claims, with the right cluster id, that a voter leads the present epoch or a later one.
+                  A server may ask this voter, but may follow it only if the voter has won that election (`watch`)
 
 *Administrators.*  They send requests to the leader, once each, to change topics and the registry of brokers.
 
 They create, extend and delete topics, and elect leaders of partitions.
 
-The objects of the clients are topics, too.  Those are extended and get other leaders, but are never deleted.
+The objects of the clients are topics, too.  These topics are extended and get other leaders, but are never deleted.
 
-*Brokers.*  Requests about registered brokers: one that is down is unregistered, and a block of producer ids is
-allocated to one.
+*Brokers.*  Requests about registered brokers: a broker that is down is unregistered, or a broker gets a block of
+producer ids.
 
-A broker config counts its changes, and the level of a feature changes with it.  Each change is read back.
+Each change of settings raises a number in a broker config, and sets the level of a feature by this number.  Each change
+is read back.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ TOO_LATE_S = 0.5
 
 
 class Operators:
-    """Two operators, on one host each."""
+    """Two operators, each on a host of its own."""
 
     def __init__(self, outside: Outside, servers: Sequence[NodeVoter], sets: VoterSets) -> None:
         self._outside = outside
@@ -95,13 +96,13 @@ class Operators:
         self._until_s = float("inf")
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin no further change."""
         self._until_s = self._loop.time()
 
     # Cards
 
     def change(self, card: StormCard, victim: NodeVoter) -> bool:
-        """Begin the change of the card; return whether there is anything to do."""
+        """Begin the change of the card; return False if no change is possible."""
         leader = self._outside.best()
         if leader is None:
             return False
@@ -125,7 +126,7 @@ class Operators:
         return True
 
     def wipe(self, card: StormCard, victim: NodeVoter) -> bool:
-        """Replace a disk, and have the voter replaced; return whether the cluster can tolerate that."""
+        """Replace a disk, and have its voter replaced; return False if the cluster cannot tolerate this."""
         leader = self._outside.best()
         if leader is None or self._removes or not self._is_settled(leader):
             return False
@@ -151,14 +152,14 @@ class Operators:
 
     def _too_late(self, gone: messages.ReplicaKey) -> None:
         """Send late requests of an operator who does not know that a disk was replaced: to remove the voter with the
-        old disk, and to update its endpoints.  Neither may touch the voter with the new disk.
+        old disk, and to update its endpoints.  Neither request may affect the voter with the new disk.
         """
         update = UpdateVoter(VoterEntry(gone, (VoterEndpoint("CONTROLLER", f"n{gone.id}", PORT),)))
         for change in (RemoveVoter(gone), update):
             self._repeat(1, lambda: False, partial(lambda late: late, change), self._loop.time() + TOO_LATE_S)
 
     def _is_settled(self, leader: NodeVoter) -> bool:
-        """Return whether every voter that lost its disk is a committed voter again with the new one."""
+        """Return True if every voter that lost its disk is a committed voter again, with its new disk."""
         if leader.voter_history().latest_offset >= leader.mark:
             return False
         return self._lost is None or self._lost.key in self._sets.in_force(leader)
@@ -182,7 +183,7 @@ class Operators:
         until_s: float,
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """Repeat the request until it succeeds, or until the time; at least once."""
+        """Repeat the request until it succeeds, or until `until_s`; send it at least once."""
         if done():
             then()
             return
@@ -209,7 +210,7 @@ def add_voter(server: NodeVoter) -> VoterChange:
 
 
 def update_voter(server: NodeVoter, number: int) -> VoterChange:
-    """Return the request for another second endpoint.  The first endpoint stays right, because brokers reach the
+    """Return the request to change the second endpoint.  The first endpoint stays correct, because brokers reach the
     controller there.
     """
     second = VoterEndpoint("CONTROLLER_TOO", server.name, PORT + 1 + number)
@@ -244,7 +245,7 @@ def ask_as_stranger(outside: Outside, card: StormCard, victim: NodeVoter, voters
 
 
 def _as_a_voter(asking: NodeVoter, asked: NodeVoter) -> list[messages.RaftRequest]:
-    """Return every kind of request that one voter might send the other, except for the cluster id."""
+    """Return every kind of request that one voter might send to another; callers replace the cluster id."""
     epoch, (last_epoch, end) = asked.epoch, asked.end
     me, other, cluster = asking.replica, asked.replica, OTHER_CLUSTER_ID
     return [
@@ -261,7 +262,7 @@ REQUEST_S_MAX = 3.0
 
 
 class Administrators:
-    """brokers: None if no brokers register."""
+    """Administrators of topics and of the registry. brokers: None if no brokers register."""
 
     def __init__(self, outside: Outside, history: History, brokers: BrokerWatch | None) -> None:
         self._outside = outside
@@ -279,7 +280,7 @@ class Administrators:
         return True
 
     def registry(self, card: StormCard, victim: NodeVoter) -> bool:
-        """Let a broker request producer ids; or let an administrator unregister it while it is down."""
+        """Let a broker request producer ids, or unregister it while it is down."""
         leader = self._outside.best()
         known = None if self._brokers is None else self._brokers.image.brokers.get(victim.number)
         if leader is None or known is None or (card.how == UNREGISTER and victim.alive):
@@ -295,7 +296,7 @@ class Administrators:
     # Requests
 
     def ask(self, operation: tuple[str, str, object], done: Callable[[Type], None]) -> bool:
-        """Send the request to the leader, once; return False if there is none. done: called with the outcome."""
+        """Send the request to the leader, once; return False if there is no leader. done: called with the outcome."""
         leader = self._outside.best()
         if leader is None:
             return False
@@ -327,7 +328,7 @@ class Administrators:
 
 
 def _how(answer: Any) -> Type:
-    """Return the outcome; FAIL: certainly nothing was written.  INFO: unknown."""
+    """Return the outcome of a request: FAIL if certainly nothing was written, INFO if this is unknown."""
     if type(answer) is NoAnswer:
         return Type.INFO if answer.sent else Type.FAIL
     return {OK: Type.OK, REFUSED: Type.FAIL}.get(answer[0], Type.INFO)
@@ -337,7 +338,7 @@ KRAFT_VERSION_LEVEL = 0
 Decision = tuple[list[Record], Collection[ErrorCode]]
 
 FACTOR = 3
-"""Replicas of a partition, if there are enough brokers."""
+"""Number of replicas of a partition, if there are enough brokers."""
 PARTITIONS_MAX = 6
 CONFIGS: Sequence[Mapping[str, str]] = (
     {},
@@ -345,12 +346,16 @@ CONFIGS: Sequence[Mapping[str, str]] = (
     {"min.insync.replicas": "2"},
     {UNCLEAN_ELECTION: "true"},
 )
-"""Numbers that are not used by topics of clients."""
+"""Numbers of topics that clients do not use."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRequest:
-    """how: create, grow, delete, preferred, unclean or ELIGIBLE. number: of the topic, and of other random choices."""
+    """A request about a topic.
+
+    how: create, grow, delete, preferred, unclean or ELIGIBLE
+    number: selects the topic, and decides other random choices
+    """
 
     how: str
     number: int
@@ -378,7 +383,7 @@ class TopicRequest:
                 more = MorePartitions(self.name, len(partitions) + 1)
                 records, results = create_partitions(image, [more], registered(image))
             case _:
-                # No record says who wanted an unclean election, so only topics that allow one get one.
+                # No record says who requested an unclean election, so only topics that allow it get one.
                 unclean = self.how == "unclean" and elects_unclean(image, self.name)
                 election = Election.UNCLEAN if unclean else Election.PREFERRED
                 records, results = elect_leaders(image, [(self.name, number) for number in partitions], election, bugs)
@@ -389,7 +394,7 @@ ELIGIBLE = "eligible"
 
 
 def set_eligibility(image: Image, number: int) -> Decision:
-    """Set the rules of eligibility for the whole cluster: `min.insync.replicas`, unclean elections, and the level of
+    """Set the rules of eligibility for the entire cluster: `min.insync.replicas`, unclean elections, and the level of
     ELR.
     """
     wanted = {"min.insync.replicas": str(1 + number % 2), UNCLEAN_ELECTION: str(number // 2 % 2 == 1).lower()}
@@ -401,7 +406,7 @@ def set_eligibility(image: Image, number: int) -> Decision:
 
 
 def new_topic(image: Image, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> NewTopic:
-    """Return a topic with FACTOR replicas, or one on each broker."""
+    """Return a topic with FACTOR replicas, or one replica on each broker if there are fewer brokers."""
     overrides = [Alteration(config, ConfigOperation.SET, value) for config, value in (configs or {}).items()]
     return NewTopic(name, partitions, min(FACTOR, max(1, len(image.brokers))), configs=overrides)
 
@@ -409,7 +414,7 @@ def new_topic(image: Image, name: str, partitions: int = 1, configs: Mapping[str
 UNREGISTER, PRODUCER_IDS = "unregister", "producer-ids"
 CHANGE_SETTINGS, READ_SETTINGS = "change-settings", "read-settings"
 COUNTS, FOLLOWS = "num.io.threads", "group.version"
-"""The broker config that counts its changes, and the feature whose level is 1 where that number is odd."""
+"""Broker config that counts the changes of settings, and feature whose level is 1 if this count is odd."""
 _NUMBERS_OF: Mapping[str, Sequence[str]] = {
     PRODUCER_IDS: (PRODUCER_ID,),
     CHANGE_SETTINGS: (SETTING, SETTING_SEEN),
@@ -419,8 +424,12 @@ _NUMBERS_OF: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RegistryRequest:
-    """how: UNREGISTER, PRODUCER_IDS, or one of the settings. epoch: of the intended incarnation.  A later one is left
-    alone, because a broker that is unregistered while it runs returns only when it is restarted.
+    """A request about a broker or the settings.
+
+    how: UNREGISTER, PRODUCER_IDS, or one of the settings
+    epoch: broker epoch of the incarnation to unregister.  A later incarnation is not unregistered, because it would
+        return
+        only after a restart.
     """
 
     how: str
@@ -428,8 +437,7 @@ class RegistryRequest:
     epoch: int = -1
 
     def decide(self, image: Image, sessions: Sessions) -> tuple[list[Record], int | None]:
-        """Return the records of the request, and the first id of its block or the number of settings.  Raises
-        Refused."""
+        """Return the records, and the first id of the block or the number of settings.  Raises Refused."""
         if self.how == CHANGE_SETTINGS:
             return change_settings(image)
         if self.how == PRODUCER_IDS:
@@ -439,7 +447,7 @@ class RegistryRequest:
 
 
 def change_settings(image: Image) -> tuple[list[Record], int]:
-    """Raise the settings by one.  Raises Refused."""
+    """Raise the number of settings by one.  Raises Refused."""
     number = settings_in(image) + 1
     counted = Alteration(COUNTS, ConfigOperation.SET, str(number))
     records, [result] = alter_configs(image, [Resource(BROKER_RESOURCE, "", (counted,))])
@@ -451,6 +459,6 @@ def change_settings(image: Image) -> tuple[list[Record], int]:
 
 
 def settings_in(image: Image) -> int:
-    """Return the number of their changes; -1 if the two contradict each other."""
+    """Return the number of changes of settings; -1 if broker config and feature level contradict each other."""
     number = int(image.configs("", BROKER_RESOURCE).get(COUNTS, "0"))
     return number if image.features.get(FOLLOWS, 0) == number % 2 else -1

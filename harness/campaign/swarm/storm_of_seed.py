@@ -1,7 +1,7 @@
 """The storm of a seed: draws its scenario.
 
-Each scenario turns whole classes of faults, sizes and timings on or off (swarm testing: Groce et al., ISSTA 2012).
-With all of them on at once, few of the deep states are ever reached.
+Each scenario turns entire classes of faults, sizes and timings on or off (swarm testing: Groce et al., ISSTA 2012).
+If all of them were on at once, few of the deep states would ever be reached.
 
 Random choices for one class of clusters use a separate stream of random numbers, so that the storms of all other seeds
 do not change.
@@ -39,14 +39,14 @@ TEMPOS_HZ = (0.12, 0.4, 1.0)
 AIMED = ("cut", "lag", "kill", "power", "inside", "pause", "busy", "slow", "disk", "packets", "stop", "wall-clock")
 
 TELLING = {"wall-clock": ("succeeded",)}
-"""Events at which a fault can matter, for faults that matter at few of them: half of their cards are aimed at these.
+"""Faults that matter at few events -> these events.  Half of the cards of such a fault are aimed at these events.
 
 No guarantee of Raft may depend on a wall clock.  Only a leader that was replaced can show such a dependency.
 """
 
 
 def draw(seed: int, seconds: float = 60.0, rate_hz: float = 50.0, nodes: int = 0, bug: str = "") -> Scenario:
-    """Return the scenario of a seed. nodes: 0 = drawn."""
+    """Return the scenario of a seed. nodes: number of voters; 0: drawn."""
     random = Random(f"{seed}/storm")
     count = nodes or random.choice((3, 3, 5, 5))
     on = [name for name in DRAWN_AT_ONCE if random.random() < RARE.get(name, 0.4)]
@@ -88,7 +88,7 @@ _AT_CHANGES = ("voters", "voters", "removed", "elected", "elected", "first-fetch
 
 
 def lost_while_slow(random: Random, scenario: Scenario) -> list[StormCard]:
-    """Kill the leader while an fsync of each follower lasts longer than the followers wait for a leader."""
+    """Kill the leader while an fsync of each follower lasts longer than followers wait for a leader."""
     at_s = round(random.uniform(1, scenario.seconds - 12), 3)
     slow = [(f"follower:{n}", round(random.uniform(2.5, 5), 2)) for n in range(scenario.nodes - 1)]
     disks = [StormCard("disk", who, at_s, 4.0, how="slow", size=size_s) for who, size_s in slow]
@@ -114,8 +114,8 @@ def lost_again(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def leaders_in_turn(random: Random, scenario: Scenario) -> list[StormCard]:
-    """Cut the leader off from the voters while clients write to it.  Cut off its successor at its election, and heal
-    the first cut at the same moment.  In addition, cut off leaders together with one follower and all clients.
+    """Cut the leader off from the voters while clients write to it.  When its successor is elected, cut the successor
+    off and heal the first cut.  In addition, cut off leaders together with one follower and all clients.
     """
     cards = []
     for _ in range(random.choice((1, 2, 4))):
@@ -130,7 +130,7 @@ def leaders_in_turn(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def rolls_while_slow(random: Random, scenario: Scenario) -> Scenario:
-    """Return the same storm, with a leader whose fsync lasts so long that its segment gets more entries and fills
+    """Return the same storm with a leader whose fsync is slow: its segment gets more entries meanwhile, and fills
     up.
     """
     times_s = sorted(round(random.uniform(1, scenario.seconds - 4), 3) for _ in range(3))
@@ -140,8 +140,8 @@ def rolls_while_slow(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _with_parts(random: Random, scenario: Scenario) -> Scenario:
-    """Return the same storm, with frequent snapshots of many parts: servers are away long enough to need one, and while
-    they fetch it, they or their leader are lost.
+    """Return the same storm with frequent snapshots of many parts.  Servers are away long enough to need a snapshot;
+    while they fetch it, they or their leader are killed or cut off.
     """
     part_bytes = random.choice((0, 100, 300, 600))
     cards: list[StormCard] = []
@@ -160,7 +160,7 @@ def _with_parts(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _with_strangers(random: Random, scenario: Scenario) -> Scenario:
-    """Return the same storm, with requests of strangers: at any time, or while voters are about to follow a leader."""
+    """Return the same storm with requests of strangers: at any time, or while voters are about to follow a leader."""
     cards = []
     for _ in range(random.choice((4, 12))):
         at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 2)), 3)
@@ -179,13 +179,13 @@ def _in_order(cards: Sequence[StormCard]) -> tuple[StormCard, ...]:
 
 
 def _mended(card: StormCard) -> StormCard:
-    """Return the card without damage that stops a server for good."""
+    """Return the card without damage that would stop a server permanently."""
     return replace(card, how=MENDED[int(card.size) % len(MENDED)]) if card.fault == "flip" else card
 
 
 def _with_voters(random: Random, scenario: Scenario) -> Scenario:
-    """Return the same storm over voters that change.  Only files that a voter can do without are damaged, because the
-    voters may be few.
+    """Return the same storm with voters that change.  Only files that a voter does not need are damaged, because there
+    may be few voters.
     """
     wipes = random.random() < 0.4
     spares = random.choice((1, 1, 2))
@@ -216,8 +216,8 @@ _PART_BYTES_OF_BROKERS = 600
 
 
 def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
-    """Return the same storm over brokers that register.  Only files that a broker can do without are damaged, and parts
-    of snapshots are larger, because a snapshot also holds the settings of brokers and administrators, and has to arrive
+    """Return the same storm with brokers that register.  Only files that a broker does not need are damaged.  Parts of
+    snapshots are larger, because a snapshot also contains the settings of brokers and administrators, and must arrive
     in time.
     """
     kinds = [name for name in scenario.classes if name in AIMED] or ["cut", "kill", "stop"]
@@ -250,10 +250,11 @@ def _with_brokers(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _of_registry(random: Random, scenario: Scenario) -> list[StormCard]:
-    """Return the phases of a broker's registration.
+    """Return cards for the phases of a broker's registration.
 
-    It goes down and is fenced; meanwhile it is unregistered, or another one goes down and stays away for longer.  It
-    comes up while its disk is slow, so that it learns late of its own registration.  It is given producer ids."""
+    The broker goes down and is fenced; meanwhile it is unregistered, or another broker goes down for longer.  The
+    broker returns with a slow disk, so it learns late of its own registration.  It gets producer ids.
+    """
     found = []
     for _ in range(random.choice((0, 2, 4))):
         at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 16)), 3)
@@ -275,9 +276,9 @@ def _of_registry(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def _leave_together(random: Random, scenario: Scenario) -> list[StormCard]:
-    """Stop all brokers gracefully within a moment, or two of them while another one is fenced.
+    """Stop all brokers gracefully at almost the same time, or two of them while a third one is fenced.
 
-    Partitions then have replicas only on leaving brokers, none of which may become leader.
+    Then some partitions have replicas only on leaving brokers, which must not become leader.
     """
     found = []
     count = len(scenario.broker_ids)
@@ -294,7 +295,7 @@ def _leave_together(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def _unanswered(random: Random, scenario: Scenario) -> list[StormCard]:
-    """Let a fenced broker return and register, and lose the answer: it has to send the request again."""
+    """Let a fenced broker return and register, and drop the answer, so it has to send the request again."""
     found = []
     for _ in range(random.choice((0, 1, 2))):
         at_s = round(random.uniform(0.5, max(1.0, scenario.seconds - 14)), 3)
@@ -305,8 +306,8 @@ def _unanswered(random: Random, scenario: Scenario) -> list[StormCard]:
 
 
 def _of_eligibility(random: Random, scenario: Scenario) -> list[StormCard]:
-    """Set rules of eligibility: level of ELR, `min.insync.replicas` 1 or 2, unclean elections or none; from the start,
-    and often changed later.
+    """Set the rules of eligibility at the start, and often change them later: the level of ELR, `min.insync.replicas` 1
+    or 2, and unclean elections.
     """
     later_s = (round(random.uniform(1, max(2.0, scenario.seconds - 2)), 3) for _ in range(random.choice((0, 1, 3))))
     times_s = (0.05, *later_s)
@@ -330,11 +331,11 @@ _AIMS_AT_BROKERS: Mapping[str, Callable[[Random, Scenario], list[StormCard]]] = 
     "eligibility": _of_eligibility,
     "settings": _of_settings,
 }
-"""Each draws from its own stream, so that one more leaves the cards of the others unchanged."""
+"""Stream -> function that adds cards.  Each uses its own stream, so an additional one does not change other cards."""
 
 
 def _of_broker(random: Random, card: StormCard) -> StormCard:
-    """Return the card, aimed at a broker, and often longer than the session of a broker."""
+    """Return the card aimed at a broker; it often lasts longer than the session of a broker."""
     who = random.choice((f"broker:{random.randrange(6)}", f"partition-leader:{random.randrange(4)}"))
     long_s = round(random.uniform(2.5, 9), 2)
     return replace(card, who=who, for_s=random.choice((card.for_s, long_s)))
@@ -355,7 +356,9 @@ _MORE: Mapping[str, tuple[float, Callable[[Scenario], bool], Callable[[Random, S
     "voters": (0.35, lambda it: True, _with_voters),
     "brokers": (0.4, lambda it: True, _with_brokers),
 }
-"""Stream -> share of the scenarios to which it applies, whether it applies to one, and the change.  In this order."""
+"""Stream -> (share of the scenarios that are changed, condition on the scenario, change), in the order of
+application.
+"""
 
 
 def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: float) -> list[StormCard]:
@@ -377,7 +380,7 @@ def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: floa
 
 
 def card_of(random: Random, fault: str, at_s: float) -> StormCard:
-    """Return a random card of this fault."""
+    """Return a random card with this fault."""
     who = random.choice(("leader", "leader", f"any:{random.randrange(5)}", f"follower:{random.randrange(4)}"))
     card = StormCard(fault, who, at_s, round(random.uniform(0.5, 8), 2))
     match fault:

@@ -2,17 +2,17 @@
 
 The folder of a swarm:
 
-    rows/part-N.parquet      one row a seed (`work.SCHEMA`)
+    rows/part-N.parquet      one row per seed (`work.SCHEMA`)
     findings/NAME.json       a schedule for each symptom, shrunk; `krucible swarm --replay` plays it byte for byte
-    summary.json             counts by Spark SQL, coverage, and what was never met
+    summary.json             counts by Spark SQL, coverage, and the situations that no seed met
 
-Seeds that are already in the folder are not played again, so an interrupted swarm can be continued.
+A seed that already has a row in the folder is not played again, so an interrupted swarm can be continued.
 
 *Shrinking.*  A failing scenario is reduced while it violates the same rule.
 
-A scenario is deterministic, so one play decides.  In turn: seconds after the violation, halves and single cards (delta
-debugging, Zeller and Hildebrandt 2002), shorter holds, fewer nodes, clients and operations, plain timings.  After each
-reduction the attempts start over.
+A scenario is deterministic, so one play decides.  These parts are reduced in turn: the seconds after the violation,
+halves and single cards (delta debugging, Zeller and Hildebrandt 2002), durations of faults, the numbers of nodes,
+clients and operations, and special timings.  After each success the steps start over.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SYMPTOMS_MAX = 20
 
 @dataclass(slots=True)
 class Swarm:
-    """say: prints a line. guided: each wave aims at situations that earlier waves seldom met."""
+    """A swarm in a folder. say: prints a line. guided: each wave aims at situations that earlier waves seldom met."""
 
     folder: Path
     plain: work.SeedTask
@@ -55,12 +55,12 @@ class Swarm:
     coverage: work.StormCoverage = field(default_factory=work.StormCoverage)
 
     def run(self, seeds: Sequence[int], spark: SparkJudge, minutes: float, until_found: bool = False) -> None:
-        """Play the seeds that are not in the folder yet, until the time is up."""
+        """Play the seeds that have no row in the folder yet, until the time is up."""
         self._take_up()
         known = {(row["seed"], row["bug"]) for row in self.rows}
         left = [seed for seed in seeds if (seed, self.plain.bug) not in known]
         if len(left) < len(seeds):
-            self.say(f"goes on after {len(seeds) - len(left)} seeds in {self.folder}")
+            self.say(f"continues after {len(seeds) - len(left)} seeds in {self.folder}")
         began_s, done = time.monotonic(), 0
         while left and time.monotonic() - began_s < minutes * 60:
             tasks = work.tasks_of(left[: self.each * self.waves_of], self.each, self._aimed(left[0]))
@@ -103,10 +103,10 @@ class Swarm:
         parts += [f"never met: {sum(map(len, never.values()))} of coverage", f"{left} left"]
         return "; ".join(parts)
 
-    # What failed
+    # Failures
 
     def failures(self) -> dict[str, list[dict[str, Any]]]:
-        """Return symptom -> its rows, the quickest first."""
+        """Return {symptom: its rows, the fastest seed first}."""
         found: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows:
             if row["verdict"] != work.VALID:
@@ -127,14 +127,14 @@ class Swarm:
             if path.exists():
                 continue
             folder.mkdir(parents=True, exist_ok=True)
-            self.say(f"{symptom}: seen by {len(rows)} seeds; seed {rows[0]['seed']} is made smaller")
+            self.say(f"{symptom}: seen by {len(rows)} seeds; seed {rows[0]['seed']} is shrunk")
             original = play(self.plain.scenario(rows[0]["seed"], rows[0].get("aims", ())))
             keep(shrink(original, plays_max, say=self.say), path)
         return kept
 
 
 def keep(played: Played, path: Path) -> None:
-    """Save a schedule with its expected result."""
+    """Store a schedule with its expected result."""
     expects = {"symptom": played.symptom, "digest": played.digest, "what": played.found[0].what}
     path.write_text(json.dumps({**played.scenario.to_json(), "expects": expects}, indent=1) + "\n")
 
@@ -142,7 +142,7 @@ def keep(played: Played, path: Path) -> None:
 def replay(path: Path) -> tuple[Played, str]:
     """Play a stored schedule again, and compare the result with the stored one.
 
-    Raises ValueError and OSError, in words, for a file that is no schedule.
+    Raises OSError, and ValueError with a message for users if the file is no schedule.
     """
     scenario = load(path)
     expects = json.loads(path.read_text()).get("expects", {})
@@ -150,9 +150,9 @@ def replay(path: Path) -> tuple[Played, str]:
     if not expects:
         return played, ""
     if played.digest == expects["digest"]:
-        return played, "byte for byte as it was kept"
+        return played, "byte for byte as stored"
     same = played.symptom == expects.get("symptom", expects.get("signature"))  # the key's name in older ledgers
-    return played, f"otherwise than it was kept, {'with the same end' if same else 'and with another end'}"
+    return played, f"other than stored, {'with the same result' if same else 'and with another result'}"
 
 
 def summary(swarm: Swarm, spark: SparkJudge) -> dict[str, Any]:
@@ -198,7 +198,7 @@ NODES_MIN = 3
 def shrink(
     original: Played, plays_max: int = 400, run: Callable[[Scenario], Played] = play, say: Callable[[str], None] = print
 ) -> Played:
-    """Return the smallest scenario found that violates the rule that `original` violated first, after at most this
+    """Return the smallest scenario found that violates the first rule that `original` violated; `plays_max` limits the
     number of plays.
     """
     best, plays, rule = original, 0, original.found[0].rule

@@ -1,24 +1,25 @@
 """Rules that must hold after every event.  A `Watch` sees the rows of all traces at once, which no voter does.
 
 The rows are those of `checkers.base.columns.TRACE_EVENTS`, written as by a voter: after their effect is durable, before
-any message that depends on it leaves.  So no rule needs a clock, and none can blame a voter wrongly:
+any message that depends on it is sent.  So no rule needs a clock, and no rule can blame the wrong voter:
 
-    election safety       one leader, and one life of it, per epoch, by the votes of a majority
-    vote once             no voter votes for two in one epoch, or forgets a vote
-    leader completeness   a new leader holds all that a former leader published as committed
-    log matching          two logs with the same end offset of the same epoch hold the same
-    committed prefix      everybody who publishes a mark holds the same below it
-    majority              a leader publishes a mark that a majority holds durably, and of its own epoch first
-    marks                 a mark never goes back within one life
-    reads                 a read is answered from at least what was published anywhere when it arrived
-    truncation            nothing below the own mark is cut, nor what the voter holds of what is committed anywhere
+    election safety       an epoch has one leader, in one incarnation, elected by the votes of a majority
+    vote once             no voter votes for two candidates in one epoch, or forgets a vote
+    leader completeness   a new leader has everything that a former leader published as committed
+    log matching          two logs with the same end offset and epoch have equal content
+    committed prefix      all logs are equal below every published mark
+    majority              a leader publishes a mark only if a majority has the log durably up to it, and first of all a
+                          mark in its own epoch
+    marks                 a mark never decreases within one incarnation
+    reads                 a read is answered from at least the largest mark that was published when the read arrived
+    truncation            no voter truncates entries below its own mark, or entries that are committed anywhere
     snapshots             a snapshot is the state of a committed prefix, and a log begins at or below the newest one
-    fsyncs                what a voter reports as durable is so on its disk
+    fsyncs                what a voter reports as durable is durable on its disk
     campaigns             a candidate's log is durable before it asks for a vote
-    a restart             finds all that is committed and that the voter held durably
-    an epoch's opening    a leader appends a record of its epoch at once: nothing commits before it does
-    who is followed       has won the election of that epoch
-    nobody stops          unless its disk failed
+    a restart             a voter finds all committed entries that were durable on its disk
+    an epoch's opening    a leader appends a record of its epoch at once, because nothing can be committed before
+    who is followed       a follower follows only the leader elected in that epoch
+    nobody stops          no voter stops unless its disk failed
 
 Obligations of a leader to its callers, changing voters, and registering brokers have their own rules (`watch_calls`,
 `watch_voters`, `watch_brokers`).
@@ -54,8 +55,8 @@ JUDGED_BY_ROWS = frozenset(
         rules.TWO_CHANGES,
     }
 )
-"""Rules of one voter that the monitor of traces also checks here.  For other rules the watch knows more than the rows:
-it compares the logs and the disks themselves.
+"""Rules of one voter that the trace monitor checks here, too.  For all other rules the watch uses more than rows: it
+compares the logs and the disks themselves.
 """
 
 
@@ -73,7 +74,7 @@ class WatchedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokenRule:
-    """A violated rule: time, rule, and description. role: of the voter then."""
+    """A violated rule, with time and description. role: role of the voter at that time."""
 
     time_s: float
     rule: str
@@ -82,9 +83,14 @@ class BrokenRule:
 
 
 class Watch:
-    """voters: set once they are made.  now: the time.  met: called at each moment that a card may be
-    aimed at, with its name and the voter.  note: takes every row as text.  archive: called with a voter, and the
-    largest mark before and after the voter has published one that is larger."""
+    """The rules of a storm.
+
+    voters: set after the voters have been created
+    now: returns the time
+    met: called with an event at which a card may be aimed, and the voter
+    note: takes every row as text
+    archive: called with a voter, and the largest mark before and after, whenever a voter publishes a larger mark
+    """
 
     def __init__(
         self,
@@ -100,9 +106,9 @@ class Watch:
         self.roles: dict[str, str] = {}
         self.voters: Sequence[NodeVoter] = ()
         self.sets: VoterSets | None = None
-        """Changing sets of voters; None: all of `voters` vote."""
+        """Sets of voters that change; None if all of `voters` vote."""
         self.brokers: BrokerWatch | None = None
-        """None: no brokers register."""
+        """None if no brokers register."""
         self._now = now
         self._met = met
         self._note = note
@@ -112,10 +118,10 @@ class Watch:
         self._at_mark: dict[int, int | None] = {}
         self._applied: dict[int, int | None] = {}
         self._written: dict[tuple[int, int], int | None] = {}
-        # key of a voter -> end of the committed prefix that it was seen to hold durably
+        # key of a voter -> end of the committed prefix that was once durable on its disk
         self._holds: dict[str, int] = {}
         self._published: dict[int, int] = {}
-        # incarnations that reported too much as durable; one report each is enough
+        # incarnations that reported more as durable than was; one report each is enough
         self._overstated: set[tuple[str, int]] = set()
         self._opens: dict[str, float] = {}  # leader that has appended nothing yet -> time of its election
         self.calls = CallWatch(now, self._electors, self.violated_by)
@@ -141,7 +147,7 @@ class Watch:
             rule(self, voter, row)
 
     def _judge(self, voter: NodeVoter, row: WatchedRow) -> None:
-        """Pass the row to the monitor of this voter and its disk, which knows the rules that rows alone can violate."""
+        """Pass the row to the monitor of this voter and its disk, which checks the rules that need only rows."""
         for breach in self._monitor(voter).take(TraceRow(self.rows, voter.lives, *row, node=voter.name)):
             if breach.kind in JUDGED_BY_ROWS:
                 self.violated_by(breach.kind, voter, breach.summary)
@@ -152,17 +158,15 @@ class Watch:
         return self._monitors[voter.key]
 
     def _office(self, voter: NodeVoter) -> TraceRow | None:
-        """Return the row in which it became the leader that it is."""
+        """Return the row in which the voter became leader; None if it does not lead."""
         return self._monitor(voter).state.office
 
     def _later(self, voter: NodeVoter) -> None:
-        """Check, after the voter's core has acted again, that the immediate consequences of an earlier row have
-        occurred.
-        """
+        """Check the consequences that an earlier row should have had by now: the voter's core has acted again."""
         since_s = self._opens.get(voter.name)
         if since_s is not None and since_s < self._now():
             del self._opens[voter.name]
-            what = f"{voter.name} has led since {since_s:.3f} s, and has appended nothing"
+            what = f"{voter.name} has led since {since_s:.3f} s, but has appended nothing"
             self.violated_by("an epoch without an opening record", voter, what)
         self.calls.called(voter)
 
@@ -170,7 +174,7 @@ class Watch:
         return self._office(voter) is not None
 
     def has_committed(self, voter: NodeVoter) -> bool:
-        """Return whether a leader has committed an entry of its own epoch."""
+        """Return True if a leader has committed an entry of its own epoch."""
         office = self._office(voter)
         return office is not None and office.epoch in self._published
 
@@ -193,13 +197,13 @@ class Watch:
         self._met("appended", voter)
 
     def _flushed(self, voter: NodeVoter, row: WatchedRow) -> None:
-        """Check a report of durable data.  Some of it may be committed already: a voter lags, or finds it in its log at
-        start.
+        """Check a report of durable data.  Some of it may be committed already: a voter may lag, or may have found it
+        in its log at start.
         """
         offset = row.offset or 0
         if offset > voter.durable_end and (life := (voter.name, voter.lives)) not in self._overstated:
             self._overstated.add(life)
-            what = f"{voter.name} reports its log as durable up to {offset}, and on its disk it is up to "
+            what = f"{voter.name} reports its log as durable up to {offset}, but its disk has it up to "
             self.violated_by("what is reported as durable is not", voter, f"{what}{voter.durable_end}")
         if self._holds.get(voter.key, 0) < offset <= self.committed:
             hash_ = self._at_mark.get(offset)
@@ -209,7 +213,9 @@ class Watch:
     def _truncated(self, voter: NodeVoter, row: WatchedRow) -> None:
         offset = row.offset or 0
         if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
-            what = f"{voter.name} cuts its log to {offset}, and held what is committed up to {self._holds[voter.key]}"
+            what = (
+                f"{voter.name} truncates its log to {offset}, but had committed entries up to {self._holds[voter.key]}"
+            )
             self.violated_by(rules.ENTRY_LOST, voter, what)
         if self.sets is not None:
             self.sets.cut(voter)
@@ -234,7 +240,7 @@ class Watch:
             if self.sets is not None:
                 count, of = self.sets.electorate(voter, lambda v: v in holders, offset)
             if count < of // 2 + 1:
-                what = f"{name} commits up to {offset} of epoch {epoch}, held by {count} of {of}"
+                what = f"{name} commits up to {offset} of epoch {epoch}, durable on {count} of {of} voters"
                 self.violated_by(rules.NO_MAJORITY, voter, what)
             if self.sets is not None:
                 self.sets.committed(voter, offset)
@@ -281,7 +287,9 @@ class Watch:
 
     def _vote(self, voter: NodeVoter, row: WatchedRow) -> None:
         if row.peer in _names(voter) and voter.flushed < voter.end[1]:
-            what = f"{voter.name} campaigns with a log up to {voter.end[1]}, and {voter.flushed} of it is durable"
+            what = (
+                f"{voter.name} campaigns with a log up to {voter.end[1]}, but it is durable only up to {voter.flushed}"
+            )
             self.violated_by("a candidate whose log is not durable", voter, what)
         self._met("vote", voter)
 
@@ -304,7 +312,7 @@ class Watch:
             self._elected(voter, epoch, offset)
             needed = max((mark for led, mark in self._published.items() if led < epoch), default=0)
             if voter.log_start <= needed and needed and voter.prefix(needed) != self._at_mark.get(needed):
-                what = f"{name} leads epoch {epoch} without what is committed up to {needed}"
+                what = f"{name} leads epoch {epoch} without all committed entries up to {needed}"
                 self.violated_by(rules.ENTRY_LOST, voter, what)
         elif self.sets is not None:
             self.sets.left_office(voter)
@@ -312,14 +320,16 @@ class Watch:
             self._met(moment, voter)
 
     def _follows(self, voter: NodeVoter, epoch: int, peer: str) -> None:
-        """Check a follower: a leader reports its election before other nodes hear of it."""
+        """Check that a follower's leader has been elected: a leader reports its election before other nodes know of
+        it.
+        """
         name = next(iter(self._leaders.of(epoch)), "")
         if peer not in (name, name.removeprefix("n")):
             what = f"{voter.name} follows {peer} in epoch {epoch}, which {name or 'nobody'} leads"
             self.violated_by("follows who does not lead", voter, what)
 
     def _elected(self, leader: NodeVoter, epoch: int, start: int) -> None:
-        """Check an election: each voter has reported its vote before it granted it."""
+        """Check the votes of an elected leader: each voter has reported its vote before it granted the vote."""
         names = _names(leader)
         votes = {key: monitor.state.votes.get(epoch) for key, monitor in self._monitors.items()}
         granted = {key for key, vote in votes.items() if vote is not None and vote.peer in names}
@@ -334,7 +344,7 @@ class Watch:
     def _start(self, voter: NodeVoter, row: WatchedRow) -> None:
         offset = row.offset or 0
         if offset < self._holds.get(voter.key, 0) and not voter.may_forget:
-            what = f"{voter.name} starts with a log up to {offset}, and held what is committed up to "
+            what = f"{voter.name} starts with a log up to {offset}, but had committed entries up to "
             self.violated_by(rules.ENTRY_LOST, voter, f"{what}{self._holds[voter.key]}")
         if self.sets is not None:
             self.sets.started(voter)
@@ -353,14 +363,14 @@ class Watch:
     # What clients see
 
     def answered_read(self, voter: NodeVoter, mark: int, owed: int) -> None:
-        """Check a read that arrived when `owed` was published and is answered from the state below `mark`."""
+        """Check a read that arrived when `owed` was the largest published mark, and was answered from below `mark`."""
         if mark < owed:
-            what = f"{voter.name} answers from below {mark}; {owed} was committed when the read arrived"
+            what = f"{voter.name} answers from the state below {mark}, but {owed} was committed when the read arrived"
             self.violated_by("stale read", voter, what)
 
 
 def _names(voter: NodeVoter) -> tuple[str, str]:
-    """Return the names by which a vote may identify it: some voters know only its number."""
+    """Return the names that may stand for a voter in a vote: some voters know only its number."""
     return voter.name, voter.name.removeprefix("n")
 
 

@@ -1,20 +1,22 @@
 """Rules of brokers and partitions: each record is checked when its commit is first published.
 
-    records     the rules of `checkers.cluster.replay`: one incarnation of a broker, and partitions whose changes follow
-                from one another, with a leader that is alive and in sync
-    knowledge   who asks for a change has applied what the request rests on: a broker that is unfenced, its own
-                registration; a leader whose in-sync set grows, the last change of the partition and the registration
-                of each broker that joins
-    disks       a broker that comes back without a clean shutdown is no eligible leader: it may have lost data
-    identity    a broker is registered under an epoch that no other incarnation was answered, and its epochs grow
-    answers     an incarnation that is registered, as every server that may vote knew when it asked once more, is not
-                refused because of another incarnation
-    states      a server that has applied all below the end of a batch holds what a replay of the log leads to, with the
-                epochs of partitions, by a model that shares no code with the node (`kraft.collected.state_model`)
-    progress    once all is healed, every broker is unfenced, every partition that can have a leader has one, and the
-                in-sync set grows until it holds every replica that serves
+    records     the rules of `checkers.cluster.replay`: a broker has one incarnation, and changes of a partition follow
+                from one another; its leader is alive and in sync
+    knowledge   a server that requests a change has applied the records that justify it: a broker that is unfenced, its
+                own registration; a leader whose in-sync set grows, the last change of the partition and the
+                registration of each broker that joins
+    disks       a broker that restarts after an unclean shutdown is no eligible leader: it may have lost data
+    identity    an incarnation of a broker registers under an epoch that no other incarnation received, and the epochs
+                of a broker grow
+    answers     an incarnation that asks again, although all possible voters knew its registration, is not refused
+                because of another incarnation
+    states      a server that has applied everything below the end of a batch has the state that a replay of the log
+                gives, including the epochs of partitions.  The replay uses a model that shares no code with the node
+                (`kraft.collected.state_model`)
+    progress    after all faults are healed, every broker is unfenced, every partition that can have a leader has one,
+                and the in-sync set grows until it contains every replica that serves
 
-The model has no planted bug and no past: no snapshots, no slices, no terms as a leader.
+The model has no planted bugs, and it does not depend on snapshots, slices, or terms as a leader.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ if TYPE_CHECKING:
     from harness.campaign.swarm.node_voter import NodeVoter
 
 CLOCK_RATE_MAX = 1.2
-"""Upper bound of the ratio of the rates of any two clocks of a storm."""
+"""Maximum ratio of the rates of any two clocks of a storm."""
 
 
 class CommittedBatch(NamedTuple):
-    """A batch of the metadata log. end: the offset after it. values: of its records; none for a control batch."""
+    """A batch of the metadata log. end: offset after it. values: of its records; empty for a control batch."""
 
     base: int
     end: int
@@ -51,8 +53,10 @@ class CommittedBatch(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """An append of decisions by a leader. end: of the log then. applied: server -> offset below which it has applied
-    all.
+    """Decisions that a leader has appended.
+
+    end: end of the log after the append
+    applied: server -> offset below which it had applied everything
     """
 
     end: int
@@ -61,12 +65,13 @@ class _Decided(NamedTuple):
 
 
 class BrokerWatch:
-    """violated: as `Watch.violated_by`. met: called with an event and the id of its broker.
+    """The rules of brokers.
 
-    may_vote: the names of the servers that may be the controller.
-
-    left_cleanly: whether the broker ever started from the clean shutdown of an incarnation, by the epoch of that
-    incarnation.
+    violated: as `Watch.violated_by`
+    met: called with an event and the id of its broker
+    may_vote: names of the servers that may be the controller
+    left_cleanly: takes a broker and an epoch; returns True if the broker ever started after a clean shutdown of the
+        incarnation with this epoch
     """
 
     def __init__(
@@ -86,14 +91,14 @@ class BrokerWatch:
         self._replays = True
         self._left_cleanly = left_cleanly
         self._applied: dict[str, int] = {}
-        # broker epoch in an answer -> the broker that got it, its incarnation
+        # broker epoch in an answer -> name of the broker that received it, and its incarnation
         self._given: dict[int, tuple[str, str]] = {}
         self._may_vote = may_vote
         self._known_s: dict[int, float] = {}  # offset of a registration -> time when all possible voters had applied it
         self._decided: deque[_Decided] = deque()
         self._changed_at: dict[str, int] = {}  # partition -> offset of its last record
         self.fences: Counter[int] = Counter()
-        """Number of each broker -> number of times that it was fenced."""
+        """Number of a broker -> number of times that it was fenced."""
 
     @property
     def image(self) -> Image:
@@ -101,7 +106,7 @@ class BrokerWatch:
         return self._image
 
     def committed(self, server: NodeVoter, batches: Sequence[CommittedBatch]) -> None:
-        """Check batches that became committed when a server published a high watermark."""
+        """Check the batches that a server's new high watermark commits."""
         for batch in batches:
             applied = self._applied_when_decided(batch)
             lost_data: list[int] = []
@@ -117,11 +122,11 @@ class BrokerWatch:
         self._judged = len(found)
 
     def decided(self, leader: NodeVoter, end: int, epoch: int) -> None:
-        """Check the decisions that a leader has appended up to `end` on requests that had arrived."""
+        """Note which records every server had applied when a leader appended decisions up to `end`."""
         self._decided.append(_Decided(end, epoch, dict(self._applied)))
 
     def _applied_when_decided(self, batch: CommittedBatch) -> Mapping[str, int] | None:
-        """Return the applied offsets at the append; None if no append was reported."""
+        """Return the applied offsets at the time of the append; None if no append was reported."""
         found = next((each for each in self._decided if each.epoch == batch.epoch and each.end >= batch.end), None)
         while self._decided and self._decided[0].end <= batch.end and self._decided[0].epoch <= batch.epoch:
             self._decided.popleft()
@@ -136,7 +141,7 @@ class BrokerWatch:
         applied: Mapping[str, int] | None,
         lost_data: list[int],
     ) -> None:
-        """Check one record.  lost_data: receives each broker that has restarted and may have lost data."""
+        """Check one record.  lost_data: collects the brokers that have restarted and may have lost data."""
         if (row := row_of(value, offset, batch.epoch, batch.base)) is None:
             self._replay_value(server, offset, value)
             return
@@ -146,7 +151,7 @@ class BrokerWatch:
         if applied is not None:
             for who, due in self._rests_on(kind, about, fields, before):
                 if (known := applied.get(who, 0)) <= due:
-                    what = f"offset {offset} ({kind}, {about}) rests on what {who} knows of offset {due}; "
+                    what = f"offset {offset} ({kind}, {about}) requires that {who} has applied offset {due}; "
                     self._violated("a request ahead of its metadata", server, f"{what}it had applied {known}")
         if kind == "register broker" and (number := self._came_back_unclean(about, fields)):
             lost_data.append(number)
@@ -170,7 +175,7 @@ class BrokerWatch:
     def _rests_on(
         self, kind: str, about: str, fields: dict[str, Any], before: PartitionRecord | None
     ) -> Iterator[tuple[str, int]]:
-        """Return server -> offset of a record that it had to know to request this one."""
+        """Yield (server, offset of a record that the server had to know to request this one)."""
         if kind == "unfence broker" or (kind == "change broker" and fields.get("fenced") == -1):
             yield f"n{about.rpartition(' ')[2]}", fields["epoch"]
         # Only the leader adds replicas to its in-sync set.
@@ -184,7 +189,7 @@ class BrokerWatch:
             yield leader, known[member].broker_epoch
 
     def _came_back_unclean(self, about: str, fields: dict[str, Any]) -> int | None:
-        """Return the broker that the record registers again, unless its previous incarnation may have shut down
+        """Return the broker that the record registers again; None if its previous incarnation may have shut down
         cleanly.
         """
         number = int(about.rpartition(" ")[2])
@@ -198,11 +203,11 @@ class BrokerWatch:
             return
         for where, _, partition in self._partitions():
             if stays := set(partition.elr or ()) & set(lost_data):
-                what = f"before {end} {sorted(stays)} came back uncleanly, and stay eligible leaders of {where}"
-                self._violated(STAYS_ELIGIBLE, server, what)
+                what = f"brokers {sorted(stays)} restarted after an unclean shutdown before offset {end}, but are "
+                self._violated(STAYS_ELIGIBLE, server, f"{what}still in the ELR of {where}")
 
     def _partitions(self) -> Iterator[tuple[str, str, PartitionRecord]]:
-        """Yield (its name in words, its name in rows, state) of each partition."""
+        """Yield (name in words, name in rows, state) of each partition."""
         for topic in self._image.topics.values():
             for number, partition in topic.partitions.items():
                 yield f"partition {number} of {topic.name}", f"{topic.id}/{number}", partition
@@ -215,7 +220,7 @@ class BrokerWatch:
         return None if topic is None else topic.partitions.get(int(number))
 
     def applied(self, server: NodeVoter, offset: int, state_hash: int | None, now_s: float = 0.0) -> None:
-        """Check the hash of the state of a server that has applied everything below an offset."""
+        """Check the hash of a server's state after it has applied everything below an offset."""
         self._applied[server.name] = max(offset, self._applied.get(server.name, 0))
         if server.name in self._may_vote:
             unknown = [b.broker_epoch for b in self._image.brokers.values() if b.broker_epoch not in self._known_s]
@@ -228,7 +233,8 @@ class BrokerWatch:
     def reported(self, server: NodeVoter, words: str, now_s: float, epoch: int = 0) -> None:
         """Check a server's report about its broker (`checkers.base.columns`).
 
-        epoch: of the broker; -1 if it dropped an answer that came too late."""
+        epoch: broker epoch; -1 if the broker dropped an answer that came too late
+        """
         word, _, more = words.partition(" ")
         if word == "registered" and epoch >= 0:
             mine = (server.name, more.rpartition(" ")[2])
@@ -246,11 +252,11 @@ class BrokerWatch:
             return
         known_s = self._known_s.get(held.broker_epoch)
         if known_s is not None and known_s < now_s - CLOCK_RATE_MAX * int(ago_ms) / 1000:
-            what = f"broker {held.broker_id} has epoch {held.broker_epoch}, as all know since {known_s:.3f} s"
+            what = f"broker {held.broker_id} has epoch {held.broker_epoch}, known to all since {known_s:.3f} s"
             self._violated(REFUSED_ITSELF, server, f"{what}; this incarnation is refused")
 
     def unsettled(self, brokers: Collection[int]) -> str:
-        """Return the reason why these brokers do not serve while all of them run; "" for none."""
+        """Return the reason why one of these running brokers does not serve; "" if all serve."""
         known = self._image.brokers
         for number in brokers:
             if number not in known:
@@ -263,9 +269,10 @@ class BrokerWatch:
         return ""
 
     def out_of_sync(self, were_in_sync: set[str]) -> str:
-        """Return a partition whose replicas serve and have not all been in sync at the same time; "" for none.
+        """Return a partition whose replicas serve but have never all been in sync at the same time; "" if there is
+        none.
 
-        were_in_sync: collects the partitions whose replicas were, since reassignments continue.
+        were_in_sync: collects the partitions whose replicas have been, because later reassignments may change them
         """
         found = ""
         for where, about, partition in self._partitions():
@@ -273,7 +280,7 @@ class BrokerWatch:
             if not missing:
                 were_in_sync.add(about)
             elif partition.leader != NO_LEADER and about not in were_in_sync:
-                found = f"{missing} serve and are not in sync: {where}"
+                found = f"{missing} serve but are not in sync: {where}"
         return found
 
     def _serves(self, broker: int) -> bool:
@@ -286,11 +293,11 @@ class BrokerWatch:
 
 
 def _can_have_a_leader(image: Image, partition: PartitionRecord) -> bool:
-    """Return whether a partition can have a leader, with every broker running; otherwise all replicas that held
-    everything may have lost data, and an operator must decide.
+    """Return True if a partition can have a leader while every broker runs.  If it cannot, every replica with the
+    complete log may have lost data, and an operator must decide.
 
-    A broker whose disk was wiped has another directory than its former replica, and cannot lead it any more.  The last
-    known leader may lead at the level of the feature that keeps it (KIP-966).
+    A broker whose disk was wiped has another directory than its former replica, and cannot lead the partition any more.
+    The last known leader may lead if the feature level permits it (KIP-966).
     """
     last_known = (partition.last_known_elr or ()) if image.keeps_elr else ()
     may_lead = partition.isr or partition.elr or (last_known if len(last_known) == 1 else ())

@@ -1,35 +1,36 @@
 """Rules about obligations of servers to their callers: requests and their answers, and the numbers in answers.
 
-*Calls.*  The part of the watch that observes requests arriving at a leader, and answers leaving.
+*Calls.*  The part of the watch that observes requests arriving at a leader, and answers leaving it.
 
-    check quorum         a leader from which no majority fetches any more resigns (KIP-595)
-    an answer in time    a Fetch waits for news no longer than it asks for, any other request of a voter not at all
-    an answer at last    a leader that leaves office answers all that still waits there
+    check quorum         a leader resigns if a majority does not fetch from it any more (KIP-595)
+    an answer in time    a Fetch waits for news no longer than its own limit; other requests of voters never wait
+    an answer at last    a leader that leaves office answers all requests that still wait there
 
-One rule concerns the callers: parts in turn.  A replica asks a leader only for the part of a snapshot that follows one
-which this leader has sent in this epoch, or for the first one.  Snapshots of one id may have different bytes on two
-servers, so a download that continues under another leader, or at another place, may end with garbage.
+One rule concerns the callers: they request parts in order.  A replica requests from a leader either the first part of a
+snapshot, or the part after one that this leader has sent in this epoch.  Snapshots with the same id may have different
+bytes on two servers, so a download that continues at another leader or at another position may give garbage.
 
-A core that receives a request, or writes a row, carries out at once whatever is due.  So an overdue action may be
-carried out in that very call.  A rule is broken only if the same thing is still overdue at a later time when the core
-is called again.  Therefore no rule blames a server that was paused, slow, or never called.
+When a core receives a request or writes a row, it also does everything that is due.  So an overdue action may still
+happen in that call.  A rule is violated only if the action is still overdue when the core is called again later.
+Therefore no rule blames a server that was paused, slow, or never called.
 
-*Numbers.*  Numbers in answers to clients: each is a separate row, and each kind of number has its demands.
+*Numbers.*  Numbers in answers to clients.  Each kind of number has its own demands.
 
 kind           demands
     producer ids   unique, growing, dense: blocks of 1,000 ids that follow each other
     epoch          growing: the epoch of the leader that acknowledged an operation
-    offset         growing: where the records ended that the leader had applied
-    settings       unique: each change of a broker config and a feature level raises both, and answers with the number
-    settings seen  growing: what a change made of them, or a read showed
+    offset         growing: end of the records that the leader had applied
+    settings       unique: a change raises the numbers in a broker config and a feature level, and returns the new
+    number
+    settings seen  growing: the number after a change, or the number that a read returned
 
-growing   a request that began after another one was answered gets no smaller number
-dense     a block that nobody was answered belongs to a request whose outcome is unknown
+growing   a request that began after another request was answered gets no smaller number
+dense     a missing block belongs to a request whose outcome is unknown
 
-Epochs of brokers are unique and growing, too: `watch_brokers` sees them answered.
+Epochs of brokers are unique and growing, too: `watch_brokers` observes their answers.
 
-Answers alone prove violations of these rules.  So they also apply if no record and no trace shows the numbers that a
-client received.
+Answers alone prove violations of these rules.  So the rules also apply if no record and no trace contains the numbers
+that a client received.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ if TYPE_CHECKING:
     from harness.campaign.swarm.node_voter import NodeVoter
 
 SLOWEST_CLOCK = 0.9
-"""Seconds on the slowest clock of a storm during one real second."""
+"""Seconds that the slowest clock of a storm counts during one real second."""
 QUORUM_S = Timing().check_quorum_factor * Timing().fetch_timeout_s / SLOWEST_CLOCK
-"""No leader has a longer period in which it must hear from a majority."""
+"""Maximum real seconds of the period in which a leader must receive fetches from a majority."""
 MARGIN_S = 0.1
 OF_A_CORE = frozenset({"append", "truncate", "high-watermark", "role", "vote", "quorum-state"})
-"""Rows that show that a core has been called."""
+"""Rows that prove that a core has been called."""
 
 
 @dataclass(slots=True)
@@ -65,13 +66,12 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Asked:
-    """Requests to one server, in this incarnation. fetched_s: of each replica, the time of its last Fetch of this
-    epoch.
+    """Requests to one server in this incarnation.
 
-    parts_end: replica and snapshot -> end of the parts sent to it in this epoch.
-
-    since_s: time since which the leader has these voters; None: it leads no epoch. look_s: time of the next due
-    action.
+    since_s: time since which the leader has these voters; None if it leads no epoch
+    look_s: time of the next check
+    fetched_s: replica -> time of its last Fetch in this epoch
+    parts_end: (replica, snapshot) -> ends of the parts sent to it in this epoch
     """
 
     epoch: int = 0
@@ -84,7 +84,11 @@ class _Asked:
 
 
 class CallWatch:
-    """voters: of a server, those that its log names last. violated: takes a rule, the server, and a description."""
+    """The rules of calls.
+
+    voters: returns the voters that a server's log names last
+    violated: takes a rule, the server, and a description
+    """
 
     def __init__(
         self,
@@ -111,7 +115,7 @@ class CallWatch:
         known.look_s = min(known.look_s, self._now())
 
     def left_office(self, server: NodeVoter) -> None:
-        """Demand that a leader that resigns answers all waiting requests before anything else happens."""
+        """Demand that a leader that resigns answers all waiting requests at once."""
         known = self._servers[server.name]
         known.since_s = None
         for waiting in known.waiting.values():
@@ -119,7 +123,7 @@ class CallWatch:
         known.look_s = self._now() if known.waiting else math.inf
 
     def voters_changed(self, server: NodeVoter) -> None:
-        """Count other voters from now on; the leader's period restarts now at the latest."""
+        """Count other voters from now on; the leader's period begins again now."""
         known = self._servers[server.name]
         if known.since_s is not None:
             known.since_s, known.alone_s = self._now(), math.inf
@@ -127,7 +131,7 @@ class CallWatch:
     # Calls
 
     def asked(self, server: NodeVoter, connection: int, wait_s: float) -> int:
-        """Note a request that may wait this long, by the clock of the server; return its number."""
+        """Note a request that may wait for `wait_s` on the server's clock; return its number."""
         known = self._servers[server.name]
         self._numbers += 1
         waiting = _Waiting(connection, self._now() + wait_s / SLOWEST_CLOCK + MARGIN_S)
@@ -136,13 +140,13 @@ class CallWatch:
         return self._numbers
 
     def fetched(self, server: NodeVoter, replica: str, epoch: int) -> None:
-        """Note a Fetch of a replica, with its disk, from the leader of this epoch."""
+        """Note a Fetch of a replica (a server with its disk) from the leader of this epoch."""
         known = self._servers[server.name]
         if known.since_s is not None and known.epoch == epoch:
             known.fetched_s[replica] = self._now()
 
     def part_asked(self, server: NodeVoter, replica: str, request: FetchSnapshotRequest) -> None:
-        """Note a request of a replica, with its disk, for a part of a snapshot."""
+        """Note a request of a replica (a server with its disk) for a part of a snapshot."""
         known, position = self._servers[server.name], request.position
         if known.since_s is None or known.epoch != request.current_leader_epoch or not position:
             return
@@ -160,13 +164,13 @@ class CallWatch:
         self._servers[server.name].waiting.pop(number, None)
 
     def gone(self, server: NodeVoter, connection: int) -> None:
-        """Note that this connection is closed, so that no caller waits for an answer on it."""
+        """Note that this connection is closed, so no caller waits for an answer on it."""
         known = self._servers[server.name]
         for number in [each for each, waiting in known.waiting.items() if waiting.connection == connection]:
             del known.waiting[number]
 
     def called(self, server: NodeVoter) -> None:
-        """Check a server whose core is called, or has just acted."""
+        """Check a server whose core is being called, or has just acted."""
         known = self._servers.get(server.name)
         if known is None or self._now() < known.look_s:
             return
@@ -189,9 +193,7 @@ class CallWatch:
                 known.look_s = min(known.look_s, waiting.due_s)
 
     def _look_at_quorum(self, server: NodeVoter, known: _Asked, since_s: float) -> None:
-        """Demand that a majority was heard in the period before the last one at the earliest, if the leader leads
-        rightly.
-        """
+        """Demand that a leader has received fetches from a majority within its last two periods."""
         now, voters = self._now(), self._voters(server)
         needed = len(voters) // 2 + 1 - (server.key in voters)
         others = [key for key in voters if key != server.key]
@@ -218,7 +220,7 @@ SETTING, SETTING_SEEN = "settings", "settings seen"
 
 @dataclass(frozen=True, slots=True)
 class NumberDemands:
-    """step: distance of two numbers that follow each other; 0: the numbers of this kind are not dense."""
+    """Demands on a kind of number. step: difference of two consecutive numbers; 0 if the numbers need not be dense."""
 
     unique: bool = False
     step: int = 0
@@ -236,9 +238,11 @@ ANSWERED_TWICE, WENT_BACK, LEFT_OUT = "one number answered twice", "answered num
 
 @dataclass(slots=True)
 class NumberAnswered:
-    """began, ended: positions in the total order of all invokes and completions. node: that answered.
+    """An answer with a number.
 
-    type: OK with a number, FAIL (certainly none was assigned) or INFO (unknown).
+    began, ended: positions in the total order of all invokes and completions
+    node: node that answered
+    type: OK with a number, FAIL (certainly no number was assigned) or INFO (unknown)
     """
 
     kind: str
@@ -250,7 +254,7 @@ class NumberAnswered:
 
 
 def wrong_numbers(rows: Sequence[NumberAnswered]) -> Iterator[tuple[str, str]]:
-    """Yield each rule that the answers violate, with a description: at most one of a rule and kind."""
+    """Yield (violated rule, description), at most one for each rule and kind."""
     for kind, demands in DEMANDS.items():
         given = [row for row in rows if row.kind == kind and row.type is Type.OK]
         counted = Counter(row.number for row in given)
@@ -263,16 +267,18 @@ def wrong_numbers(rows: Sequence[NumberAnswered]) -> Iterator[tuple[str, str]]:
             unknown = sum(row.kind == kind and row.type is Type.INFO for row in rows)
             absent = [number for number in range(0, max(counted), demands.step) if number not in counted]
             if len(absent) > unknown:
-                what = f"{kind}: nobody was answered {', '.join(map(str, absent[:5]))}"
+                what = f"{kind}: no answer contained {', '.join(map(str, absent[:5]))}"
                 yield LEFT_OUT, f"{what}, and only {unknown} requests have an unknown outcome"
 
 
 Answer = TypeVar("Answer", bound=Any)
-"""`began` and `ended` are positions in the total order of all invokes and completions."""
+"""An answer; `began` and `ended` are its positions in the total order of all invokes and completions."""
 
 
 def overtaken(placed: Iterable[tuple[Any, Answer]]) -> Iterator[tuple[Answer, Answer]]:
-    """Yield the first answer that began after one of a later place had ended, and that other one; at most one pair."""
+    """Yield at most one pair: the first answer that began after an answer of a later place had ended, and that
+    answer.
+    """
     by_begin = sorted(placed, key=lambda pair: pair[1].began)
     ends = sorted(by_begin, key=lambda pair: pair[1].ended)
     done, latest = 0, None

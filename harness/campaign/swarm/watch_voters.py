@@ -1,20 +1,20 @@
 """Rules while voters change (KIP-853): the part of the watch that knows the voters.
 
-The sets are read from the log of each server whenever its log changes, not from the state of its core.
+The sets of voters are read from the log of each server whenever the log changes, not from the state of its core.
 
-    overlap              a set differs from the one before it by at most one voter
-    caught up            a voter that joins had reached the leader's log within the last seconds
-    taken back           a truncation that removes a set is reported as such at once
-    a voter leads        who is elected is a voter by its log, or was one before the last change there
+    overlap              a set differs from the previous one by at most one voter
+    caught up            a voter that joins had reached the leader's log end of the last seconds
+    taken back           a truncation that removes a set is reported at once
+    a voter leads        an elected server is a voter according to its log, or was one before the log's last change
     snapshots            a snapshot names the voters that the log below its end names last
-    the removed resign   a leader that is no voter any more resigns as soon as that is committed
-    as in the log        the voters that a server reports are those that its log names last
-    as agreed            below a committed offset, no log and no snapshot names other voters than those committed there
-    as asked for         no replica joins or is removed that no operator has asked for, with its very disk
-    acknowledged late    a change is acknowledged only once a set that carries it out is committed
+    the removed resign   a leader that is no longer a voter resigns as soon as its removal is committed
+    as in the log        a server reports the voters that its log names last
+    as agreed            no log and no snapshot names other voters below a committed offset than those committed there
+    as asked for         no replica joins or is removed unless an operator has requested this, for the same disk
+    acknowledged late    a change is acknowledged only after a set with this change is committed
 
 A voter is a server with its disk: `key` names both.  A replaced disk keeps the content that it had when it was
-replaced: its acknowledgements still count, and it will never vote again.
+replaced.  Its acknowledgements still count, but it will never vote again.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ def keys_of(voters: VoterSet) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Known:
-    """State of one server, in this incarnation. history: of its log. untold_s: time since which a removed set is not
-    reported.
+    """State of one server in this incarnation.
 
-    ends: (time, end of the log) at each append since it leads. must_resign_s: time of the commit of its removal.
-    reported: the names of the voters that it reported last. differs_s: time since which these differ from those of its
-    log.
+    history: history of voters in its log
+    untold_s: time since which the removal of a set is not reported
+    must_resign_s: time at which its removal was committed
+    reported: names of the voters that it reported last
+    differs_s: time since which `reported` differs from its log
+    ends: (time, end of the log) at each append since it became leader
     """
 
     history: VoterHistory | None = None
@@ -63,7 +65,7 @@ class _Known:
 
 
 class VoterSets:
-    """servers: all possible voters. violated: as `Watch.violated`, with a server in place of its role."""
+    """The rules of voters. servers: all possible voters. violated: takes a rule, the server, and a description."""
 
     def __init__(self, now: Callable[[], float], violated: Callable[[str, NodeVoter, str], None]) -> None:
         self.servers: Sequence[NodeVoter] = ()
@@ -76,7 +78,7 @@ class VoterSets:
         self._asked_for: set[tuple[str, str]] = set()
 
     def disk_is_lost(self, server: NodeVoter) -> None:
-        """Note that its disk is about to be replaced."""
+        """Note that the server's disk is about to be replaced."""
         self._lost[server.key] = server.flushed
 
     def in_force(self, server: NodeVoter) -> frozenset[str]:
@@ -84,7 +86,7 @@ class VoterSets:
         return keys_of(self._history(server).latest)
 
     def electorate(self, server: NodeVoter, holds: Callable[[NodeVoter], bool], offset: int) -> tuple[int, int]:
-        """Return (number of voters in force that hold its log below an offset, number of voters in force)."""
+        """Return (number of voters in force that have the log below an offset, number of voters in force)."""
         voters = self.in_force(server)
         by_key = {each.key: each for each in self.servers}
         count = 0
@@ -105,7 +107,7 @@ class VoterSets:
         self._known[server.name] = _Known()
 
     def cut(self, server: NodeVoter) -> None:
-        """Note that the end of its log was truncated."""
+        """Note that the end of the server's log was truncated."""
         before = self._history(server)
         known = self._known[server.name]
         known.history = None
@@ -114,33 +116,33 @@ class VoterSets:
         self._compare(server)
 
     def _compare(self, server: NodeVoter) -> None:
-        """Compare the voters that it reported last with those of its log, by their names, which is all that it
-        reports.
+        """Compare the voters that a server reported last with those of its log.  Only names are compared, because
+        reports contain nothing else.
         """
         known, named = self._known[server.name], {str(id) for id in self._history(server).latest.ids}
         same = known.reported is None or {each.removeprefix("n") for each in known.reported} == named
         known.differs_s = None if same else self._now()
 
     def snapshot(self, server: NodeVoter, end: int) -> None:
-        """Check a snapshot of all before `end`, at which its log may begin."""
+        """Check a snapshot of everything before `end`; the log may begin there."""
         self._known.setdefault(server.name, _Known()).history = None
         offset, voters = self._history(server).before(end)
         self._compare(server)
         agreed = self._agreed_before(end)
         if agreed is not None and keys_of(agreed) != keys_of(voters):
             has, committed = _words(keys_of(voters)), _words(keys_of(agreed))
-            what = f"{server.name}: up to {end} it has {has}, and {committed} is committed"
+            what = f"{server.name}: up to {end} it has {has}, but {committed} is committed"
             self._violated("other voters than committed", server, what)
         if end != server.snapshot_end or offset == CONFIGURED:
             return
         named = server.snapshot_voters()
         if named is None or keys_of(named) != keys_of(voters):
             words = "no voters" if named is None else _words(keys_of(named))
-            what = f"{server.name}: up to {end} it names {words}, and the log names {_words(keys_of(voters))}"
+            what = f"{server.name}: up to {end} it names {words}, but the log names {_words(keys_of(voters))}"
             self._violated("a snapshot names other voters", server, what)
 
     def later(self, server: NodeVoter, event: str) -> None:
-        """Check at any row that immediate consequences of an earlier one have occurred."""
+        """Check at any row that the consequences of earlier rows have occurred in time."""
         known = self._known.get(server.name)
         if known is None or event in ("disk", "start"):
             return
@@ -165,9 +167,11 @@ class VoterSets:
         office: TraceRow | None,
         reported: str | None = None,
     ) -> bool:
-        """Check a report of the voters that its log names last; return whether a leader has changed them by that.
+        """Check a report of the voters that a log names last; return True if a leader has changed the voters.
 
-        office: the row in which it became leader.  reported: the names of these voters, if it gives them."""
+        office: row in which the server became leader
+        reported: names of these voters, if the row contains them
+        """
         before = self._history(server)
         known = self._known[server.name]
         known.history, known.untold_s = None, None
@@ -193,8 +197,8 @@ class VoterSets:
         return True
 
     def _joins(self, leader: NodeVoter, joining: NodeVoter, epoch: int) -> None:
-        """Check that a joining voter's log reached the leader's log end of some seconds ago, or that of the leader's
-        election.
+        """Check that a joining voter's log has reached the leader's log end of some seconds ago, or at least its log
+        end at the election.
         """
         since_s = self._now() - CAUGHT_UP_WITHIN_S / SLOWEST_CLOCK
         ends = self._known[leader.name].ends
@@ -204,7 +208,7 @@ class VoterSets:
             self._violated(JOINED_EARLY, leader, what)
 
     def committed(self, leader: NodeVoter, mark: int) -> None:
-        """Check the voters when a leader has published a high watermark."""
+        """Check the voters after a leader has published a high watermark."""
         history = self._history(leader)
         offset, voters = history.before(mark)
         if offset != CONFIGURED:
@@ -213,7 +217,7 @@ class VoterSets:
                 self._known[leader.name].must_resign_s = self._now()
 
     def took_office(self, server: NodeVoter, start: int) -> None:
-        """Note an election. start: beginning of its epoch in the log."""
+        """Note an election. start: offset at which the epoch begins in the log."""
         known = self._known.setdefault(server.name, _Known())
         known.must_resign_s, known.ends = None, [(self._now(), start)]
         history = self._history(server)
@@ -222,14 +226,14 @@ class VoterSets:
             self._violated("a leader that is no voter", server, f"{server.name}: its log names {self.words(server)}")
 
     def _agreed_before(self, end: int) -> VoterSet | None:
-        """Return the committed set that everything below `end` leaves in force."""
+        """Return the set that is in force at `end` according to the committed log; None if there is none."""
         offsets = [offset for offset in self._agreed if offset < end]
         return self._agreed[max(offsets)] if offsets else None
 
     # Operators
 
     def asked_for(self, change: VoterChange) -> None:
-        """Note a request to a server to change the voters."""
+        """Note an operator's request to change the voters."""
         match change:
             case AddVoter(entry):
                 self._asked_for.add(("add", key_of(entry.key)))
@@ -237,10 +241,10 @@ class VoterSets:
                 self._asked_for.add(("remove", key_of(key)))
 
     def acknowledged(self, server: NodeVoter, change: VoterChange, end: int) -> None:
-        """Check the acknowledgement of a change that was requested when the server's log ended at `end`."""
+        """Check the acknowledgement of a change; the server's log ended at `end` when the change was requested."""
         sets = [voters for offset, voters in self._agreed.items() if offset >= end]
         if not any(_carries_out(voters, change) for voters in sets):
-            what = f"{server.name}: {change} was asked for at {end}"
+            what = f"{server.name}: {change} was requested when the log ended at {end}"
             self._violated("a change of voters is acknowledged and not committed", server, what)
 
     def left_office(self, server: NodeVoter) -> None:

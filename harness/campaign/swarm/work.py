@@ -3,18 +3,18 @@
 *Tasks.*  Each task plays its seeds in a new process.
 
     run_task(task)                            on a worker of Spark
-      python -m harness.campaign.swarm.work   the fresh process: seeds on stdin, one row of JSON on stdout for each
+      python -m harness.campaign.swarm.work   the new process: seeds on stdin, one row of JSON on stdout for each
 
-The process has a limit of CPU time, and the worker limits its wall-clock time.  A seed that exceeds either is reported
-as such, and the other seeds of the task are played in another process.
+The process has a limit of CPU time, and the worker limits its wall-clock time.  A seed that exceeds a limit gets a row
+that says so, and the other seeds of the task are played in another process.
 
-*Rows.*  Their columns, and where their values come from.
+*Rows.*  Their columns, and the source of each value.
 
-*Coverage.*  Situations that the seeds of a swarm have met or not, and storms that are aimed at them.
+*Coverage.*  Situations that the seeds of a swarm have met or not, and storms that are aimed at situations.
 
 A point of coverage is an event, a transition of the table of roles, or a fault with the role that it hit and the phase.
 `aims_at` chooses faults that seldom hit some role in some phase.  `aimed` adds cards to a storm, each at an event at
-which a server has that role.  Some points cannot be met.  Points that were often aimed at are chosen seldom.
+which a server has that role.  Some points cannot be met, so points that were often aimed at are seldom chosen again.
 """
 
 from __future__ import annotations
@@ -43,8 +43,13 @@ WALL_S_A_SEED = 600
 
 @dataclass(frozen=True, slots=True)
 class SeedTask:
-    """nodes: 0 lets each seed draw the number. revision: of the code that must play these seeds. cpu_s_max: CPU seconds
-    allowed for each seed. aims: points of coverage to aim at; each seed takes some of them."""
+    """Seeds of one task.
+
+    nodes: number of voters; 0 lets each seed draw it
+    revision: revision of the code that must play these seeds
+    cpu_s_max: CPU seconds allowed for each seed
+    aims: points of coverage to aim at; each seed uses some of them
+    """
 
     seeds: tuple[int, ...]
     seconds: float = 60.0
@@ -56,7 +61,7 @@ class SeedTask:
     aims: tuple[str, ...] = ()
 
     def scenario(self, seed: int, aims: Sequence[str] = ()) -> Scenario:
-        """Return the scenario of a seed.  aims: situations that its cards aim at (`aims_of`)."""
+        """Return the scenario of a seed.  aims: points of coverage at which its cards aim (`aims_of`)."""
         drawn = draw(seed, self.seconds, self.rate_hz, self.nodes, self.bug)
         return aimed(drawn, aims)
 
@@ -78,7 +83,7 @@ def run_task(task: SeedTask) -> list[dict[str, Any]]:
 
 
 def _in_a_fresh_process(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """Return the rows of the seeds that it played, and the reason why it did not play the others."""
+    """Return the rows of the played seeds, and the reason why the other seeds were not played."""
     command = [sys.executable, "-P", "-m", "harness.campaign.swarm.work"]
     root = Path(__file__).resolve().parents[3]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root)
@@ -112,7 +117,7 @@ def main() -> None:
         scenario = task.scenario(seed, aims)
         try:
             played = play(scenario)
-        except Exception as problem:  # noqa: BLE001 - a seed that cannot be played is a row of its own
+        except Exception as problem:  # noqa: BLE001 - a seed that cannot be played gets a row, too
             row = unplayed_row(scenario, task.revision, aims, FAILED, f"{type(problem).__name__}: {problem}")
         else:
             row = row_of(played, task.revision, aims)
@@ -128,15 +133,15 @@ if TYPE_CHECKING:
     from harness.campaign.swarm.world import Played
 
 VALID, INVALID, FAILED, TOO_LONG = "valid", "invalid", "failed", "too long"
-"""The verdicts of a seed.  FAILED: its process ended.  TOO_LONG: it exceeded its CPU time."""
+"""The verdicts of a seed.  FAILED: its process ended unexpectedly.  TOO_LONG: it exceeded its CPU time."""
 
 
 @dataclass(slots=True)
 class SeedRow:
-    """A row of the swarm's folder: the columns, with the values of a seed that was not played to its end.
+    """A row of the swarm's folder.  The defaults are the values for a seed that was not played to its end.
 
-    moments, transitions, faults: JSON objects of counts. what: description of the violation, or the reason why the seed
-    was not played.
+    moments, transitions, faults: JSON objects with numbers of occurrences
+    what: description of the violation, or the reason why the seed was not played
     """
 
     seed: int
@@ -172,7 +177,7 @@ _AS_PLAYED = ("symptom", "digest", "simulated_s", "cpu_s", "operations", "ok", "
 
 
 def row_of(played: Played, revision: str, aims: Sequence[str]) -> dict[str, Any]:
-    """Return the row of a seed that was played.  aims: what it was aimed at."""
+    """Return the row of a seed that was played.  aims: points at which its cards aimed."""
     first = played.found[0] if played.found else None
     found = {} if first is None else {"rule": first.rule, "what": first.what, "found_s": first.time_s}
     return {
@@ -187,7 +192,7 @@ def row_of(played: Played, revision: str, aims: Sequence[str]) -> dict[str, Any]
 
 
 def unplayed_row(it: Scenario, revision: str, aims: Sequence[str], verdict: str, what: str = "") -> dict[str, Any]:
-    """Return the row of a seed that was not played, or not to its end. what: the reason."""
+    """Return the row of a seed that was not played to its end. what: the reason."""
     version, symptom = platform.python_version(), f"{verdict}: {what}" if what else ""
     begun = (it.seed, it.nodes, it.workload, it.bug, list(it.classes), list(aims), revision, version)
     return asdict(SeedRow(*begun, verdict, symptom, what=what))
@@ -196,7 +201,7 @@ def unplayed_row(it: Scenario, revision: str, aims: Sequence[str], verdict: str,
 PHASES = ("no leader", "new leader", "steady")
 ROLES = ("leader", "follower", "candidate", "prospective", "unattached", "resigned", "dead")
 AIMS = 5
-"""Cards that are added to a storm."""
+"""Number of cards that are added to a storm."""
 AIMS_OF_A_WAVE = 40
 
 _MOMENTS_OF: Mapping[str, Sequence[str]] = {
@@ -207,14 +212,14 @@ _MOMENTS_OF: Mapping[str, Sequence[str]] = {
     "unattached": ("started", "vote"),
     "resigned": ("resigned",),
 }
-"""Role -> events at which a server has it."""
+"""Role -> events at which a server has this role."""
 ALL_AIMS = tuple(f"{fault} / {role} / {phase}" for fault in AIMED for role in _MOMENTS_OF for phase in PHASES)
 """Aims in the words of a swarm's rows."""
 
 
 @dataclass(slots=True)
 class StormCoverage:
-    """Situations that were met, with their numbers."""
+    """Situations that were met, with the number of times."""
 
     moments: Counter[str] = field(default_factory=Counter)
     transitions: Counter[str] = field(default_factory=Counter)
@@ -228,9 +233,9 @@ class StormCoverage:
         self.aims.update(row.get("aims", ()))  # rows of older versions lack this field
 
     def never_met(self) -> dict[str, list[str]]:
-        """Return the events, transitions of the table of roles, and faults with roles, that no seed has met.
+        """Return the events, the transitions of the table of roles, and the faults with roles that no seed has met.
 
-        A fault that needs a running server cannot hit a dead one; of dead ones only links are cut.
+        Faults on dead servers are not listed, because most faults need a running server.
         """
         transitions = {f"{old} > {new}" for old, new in LEGAL if old != new}
         faults = {f"{fault} / {role}" for fault in FAULTS for role in ROLES if role != "dead"}
@@ -256,7 +261,7 @@ def aims_of(seed: int, aims_of_wave: Sequence[str]) -> tuple[str, ...]:
 
 
 def aimed(scenario: Scenario, aims: Sequence[str]) -> Scenario:
-    """Return the scenario with a card for each of these points."""
+    """Return the scenario with one more card for each of these points."""
     random = Random(f"{scenario.seed}/aims")
     cards = []
     for aim in aims:

@@ -1,11 +1,11 @@
 """Plays a scenario: boots the voters, runs clients, plays the cards, heals, and demands progress.
 
-    set-up   brokers register and objects are made, within SET_UP_S
-    main     clients ask, cards are played
-    calm     everything is healed and every server runs: within CALM_S each object takes a write and is read, brokers
+    set-up   brokers register and objects are created, within SET_UP_S
+    main     clients send requests, cards are played
+    calm     everything is healed and every server runs.  Within CALM_S each object accepts a write and a read, brokers
              serve, partitions have leaders and all their replicas in sync, and all logs agree.  Servers whose disk was
-             damaged may be missing, as long as a majority is left
-    after    what `judging.AfterStorm` demands of brokers and voters
+             damaged may be missing while a majority is left
+    after    the demands of `judging.AfterStorm` on brokers and voters
 
 The scenario decides everything: equal scenarios give equal rows, operations and verdicts, byte for byte.
 """
@@ -43,11 +43,12 @@ SET_UP_S = 30.0
 
 
 class Played:
-    """Result of a scenario. digest: of every row and operation. faults: (fault, role, phase) -> number of times it was
-    injected.
+    """Result of a scenario.
 
-    struck: the kinds of fault before the first violation, in order. calm_s: seconds that the healed system needed; -1:
-    it did not recover.
+    digest: hash of every row and operation
+    faults: (fault, role, phase) -> number of injections
+    struck: kinds of fault before the first violation, in order
+    calm_s: seconds until the healed system had recovered; -1 if it did not recover
     """
 
     def __init__(self, world: StormWorld, cpu_s: float) -> None:
@@ -62,7 +63,7 @@ class Played:
 
     @property
     def symptom(self) -> str:
-        """Return an approximation of the cause: the first violated rule and the role of the voter."""
+        """Return an approximation of the cause: the first violated rule and the role of the voter then."""
         if not self.found:
             return ""
         first = self.found[0]
@@ -75,7 +76,7 @@ def play(scenario: Scenario) -> Played:
     with _quiet():
         world = StormWorld(scenario)
         world.loop.run(world.main())
-        for problem in world.problems:  # the clients belong to the project: their errors are no answers of the system
+        for problem in world.problems:  # clients belong to the project, so their errors are not answers of the system
             raise problem.get("exception") or RuntimeError(problem["message"])
         judge(scenario, world.history, world.voters, world.watch, world.archive)
     for answered in (*world.history.asked, *world.history.numbers):
@@ -85,8 +86,8 @@ def play(scenario: Scenario) -> Played:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Send output and logs of nodes to their machines, or discard them.  Garbage is collected afterwards, once: during
-    a scenario that would cost a sixth of its time.
+    """Send output and logs of nodes to their machines, or discard them.  Collect garbage only once, afterwards, because
+    collections during a scenario would take a sixth of its time.
     """
     before, collects = logging.root.manager.disable, gc.isenabled()
     logging.disable(logging.CRITICAL)
@@ -113,8 +114,8 @@ class StormWorld:
         servers = [f"n{number}" for number in range(1, may_vote + scenario.observers + 1)]
         names = servers[:may_vote]
         self.servers: list[NodeVoter] = []
-        """Possible voters, then observers.  An observer that is no broker is never cut off; only a card aimed at an
-        event hits it.
+        """Possible voters, then observers.  An observer that is no broker is never cut off; only cards aimed at an
+        event hit it.
         """
         for number, name in enumerate(servers, 1):
             machine = Machine(name, self.loop, self.network, scenario.seed)
@@ -132,7 +133,7 @@ class StormWorld:
             host.on_exception = self.problems.append
         outside = Outside(self.network, self.hosts, self.best)
         self.outside: Outside = outside
-        # These process numbers give probes that stay with one server and also write.
+        # Probes with these process numbers stay with one server, and also write.
         stay = [number for number in range(scenario.processes, 100) if number % 4 > 1 and number % 5 < 3][:PROBES]
         self.clients, self.probes = (
             [StormClient(number, scenario, outside, self.history, names) for number in numbers]
@@ -152,7 +153,7 @@ class StormWorld:
         self.kinds: list[tuple[float, str]] = []
         self.calm_s = -1.0
         self.acts_until_s = 0.0
-        """Second until which cards have effects."""
+        """Second of the scenario until which cards have effects."""
         self._nobody = contextvars.Context()
         self.armed: list[ArmedCard] = []
         self.lost_power: dict[str, str] = {}
@@ -221,7 +222,7 @@ class StormWorld:
 
     async def brokers_unsettled(self, limit_s: float) -> str:
         """Wait until each broker serves, every partition has a leader, and all its replicas have been in sync at the
-        same time; return what was missing at the end.
+        same time; return the first demand that is still unfulfilled at the end, or "".
         """
         until_s, brokers = self.loop.time() + limit_s, self.watch.brokers
         were_in_sync: set[str] = set()
@@ -241,7 +242,9 @@ class StormWorld:
         return all(caught_up) and len(caught_up) > self.scenario.nodes // 2
 
     async def _every_object(self, functions: Sequence[str], limit_s: float) -> bool:
-        """Invoke these functions on every object, one after another, until each was answered."""
+        """Invoke these functions on every object, one after another; return True if each was answered within
+        `limit_s`.
+        """
         until_s = self.loop.time() + limit_s
         followers = [client for number, client in enumerate(self.clients) if number % 4 < 2]
         keys = [f"k{number}" for number in range(self.scenario.keys)]
@@ -268,7 +271,7 @@ class StormWorld:
         client.ask(operation, answer.set_result)
         return await answer
 
-    # Who is who
+    # Roles
 
     def best(self) -> NodeVoter | None:
         """Return the running leader of the highest epoch."""
@@ -304,7 +307,7 @@ class StormWorld:
     # Cards
 
     def _at(self, when_s: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Schedule an act of the world, outside of every process."""
+        """Schedule an action of the world, outside of every process."""
         self.loop.call_at(when_s, action, *arguments, context=self._nobody)
 
     def later(self, seconds: float, action: Callable[..., object], *arguments: Any) -> None:
@@ -336,10 +339,10 @@ class StormWorld:
                     armed.act(it)
         owner = OWNER.get()
         if owner is not None and owner.gate is Gate.DEAD:
-            raise Killed  # a fault has killed the process that is running this code: it must not continue
+            raise Killed  # a fault has killed the process that runs this code, so the code must not continue
 
     def _met_at_broker(self, moment: str, broker: int | None) -> None:
-        """Note an event once the row that shows it is judged. broker: None stands for the controller."""
+        """Note an event after its row is judged. broker: None for the controller."""
 
         def met() -> None:
             it = self.best() if broker is None else self.servers[broker - 1] if broker <= len(self.servers) else None
@@ -353,7 +356,7 @@ class StormWorld:
             client.probe(former.name)
 
     def _committed(self, voter: NodeVoter, before: int, after: int) -> None:
-        """Store newly committed changes, because the logs are truncated later."""
+        """Store newly committed changes before the logs that contain them are truncated."""
         if not self.scenario.snapshot_bytes and self.watch.brokers is None:
             return
         if voter.log_start > before:

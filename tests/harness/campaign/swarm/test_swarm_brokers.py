@@ -149,7 +149,7 @@ def test_a_replica_that_serves_has_to_come_into_sync() -> None:
     log.commit(metadata.RegisterBrokerRecord(2, incarnation_id=UUID(int=2), broker_epoch=log.end, endpoints=()))
     assert log.watch.out_of_sync(set()) == "", "broker 2 is fenced"
     log.commit(metadata.BrokerRegistrationChangeRecord(2, log.end - 1, fenced=-1))
-    assert log.watch.out_of_sync(were_in_sync) == "[2] serve and are not in sync: partition 0 of t"
+    assert log.watch.out_of_sync(were_in_sync) == "[2] serve but are not in sync: partition 0 of t"
     log.commit(metadata.PartitionChangeRecord(0, TOPIC, isr=(1, 2)))
     assert log.watch.out_of_sync(were_in_sync) == ""
     log.commit(metadata.PartitionChangeRecord(0, TOPIC, isr=(1,)))

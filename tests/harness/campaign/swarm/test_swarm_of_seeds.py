@@ -114,7 +114,7 @@ def test_a_failure_is_kept_as_a_small_schedule_that_replays_byte_for_byte(found:
     swarm, kept = found
     assert kept
     played_again, compared = replay(kept[0])
-    assert compared == "byte for byte as it was kept"
+    assert compared == "byte for byte as stored"
     assert played_again.found
     rows = next(iter(swarm.failures().values()))
     original = swarm.plain.scenario(rows[0]["seed"])
@@ -187,7 +187,7 @@ def test_a_replay_of_a_changed_schedule_says_so(found: tuple[Swarm, list[Path]],
     path = tmp_path / "changed.json"
     fields = json.loads(kept[0].read_text())
     path.write_text(json.dumps({**fields, "seed": fields["seed"] + 1}))
-    assert replay(path)[1].startswith("otherwise than it was kept")
+    assert replay(path)[1].startswith("other than stored")
 
 
 def test_the_command_replays_a_schedule_and_refuses_what_is_none(
@@ -196,7 +196,7 @@ def test_the_command_replays_a_schedule_and_refuses_what_is_none(
     _, kept = found
     answer = CliRunner().invoke(cli, ["swarm", "--replay", str(kept[0])])
     assert answer.exit_code == 1
-    assert "byte for byte as it was kept" in answer.output
+    assert "byte for byte as stored" in answer.output
     (tmp_path / "none.json").write_text("{}")
     refused = CliRunner().invoke(cli, ["swarm", "--replay", str(tmp_path / "none.json")])
     assert isinstance(refused.exception, WrongSpec)
