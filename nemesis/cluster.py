@@ -216,6 +216,7 @@ class Cluster(Protocol):
 
     async def power_loss(self, server: str, /) -> Mapping[str, int]:
         """Return the effects of the last power loss; empty before the first one.
+
         The keys are: seed (as passed to `lose_power`), undone, redone, torn_bytes, used (as in `probe_disk`), oldest_ms
         (age of the oldest lost write), LOST_OF followed by the name of a file (bytes that the file lost), and the
         proofs fsynced_kept and not_fsynced_kept (0 or 1).
@@ -224,6 +225,7 @@ class Cluster(Protocol):
 
     async def probe_disk(self, server: str, /) -> Mapping[str, Any]:
         """Try one open, write, fsync and read on the disk.
+
         Returns, by the name of each operation, "" or the name of its error; fsync_s: seconds that the fsync took; used:
         1 if any process other than the agent ever wrote to the disk, else 0.
         """
@@ -240,6 +242,7 @@ class Cluster(Protocol):
 
     async def disk_damage(self, server: str, /) -> Mapping[str, Any]:
         """Return the last corruption; empty before the first one.
+
         The keys are: seed and how (as passed to `damage_disk`), file, offset, and fingerprints of the corrupted place:
         before, after, now.
         """
@@ -249,6 +252,7 @@ class Cluster(Protocol):
 
     async def impair(self, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
         """Impair exactly these links from now on.
+
         The keys of an impairment are: loss, duplicate, corrupt, reorder (fractions), delay_s, jitter_s,
         rate_bytes_per_s, and hold (1: all packets wait until a later order no longer names the link, and then arrive in
         order). Raises CannotInject without the capability, ValueError for an impossible impairment.

@@ -220,6 +220,7 @@ LOOK_EVERY_S = 0.05
 
 def has_come(moment: str, since_epoch: int, statuses: Sequence[NodeStatus], running: Collection[str]) -> bool:
     """Return True if the event has occurred since that epoch.
+
     A new leader: a running node leads a later epoch.  An election: a running node campaigns, or a later epoch has
     begun.
     """

@@ -191,6 +191,7 @@ class Kind:
 def out_of_reach(kind: Kind, other: Kind, fault: Fault) -> frozenset[str]:
     """Return the nodes of a fault in force that a card of `kind` must not hit, because one fault would undo or hide the
     other.
+
     For example, the links of a server whose clock is wrong can be cut, but not the links of a server that is down.
     """
     if PROCESSES in kind.needs:

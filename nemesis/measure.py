@@ -307,6 +307,7 @@ class Field:
 
     async def impair(self, fault: Fault, links: Mapping[Link, Mapping[str, float]], seed: int) -> None:
         """Impair each link in its own way.
+
         If several faults impair one link, only the latest order applies.  So first wait, for IMPAIRED_WAIT_S at most,
         until an earlier fault on these links is healed and measured: otherwise the earlier fault would lapse, or would
         not seem healed.

@@ -188,6 +188,7 @@ class _Player:
 
     async def _hold(self, kind: Kind, card: Card, fault: Fault) -> asyncio.Future[None] | None:
         """Measure until the heal is due; near the end, let the hook copy data.
+
         Returns the copying task if the copy is not finished when the heal is due; else raises the errors of the task.
         """
         stop = asyncio.Event()

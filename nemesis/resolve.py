@@ -210,6 +210,7 @@ class Resolver:
     async def with_its_first(self, card: Card) -> Card:
         """If the card is a part of another card's fault, wait until that fault was injected and the time between the
         two cards has passed.
+
         Returns the card with its new times.  Returns any other card unchanged.
         """
         first = await self._first_of(card, injected=True) if card.like else None
@@ -280,6 +281,7 @@ class Resolver:
 
     async def when_ready(self, kind: Kind, card: Card) -> Card:
         """Wait until the kind finds the system ready, and no other fault of the kind is in progress.
+
         Returns the card with its times delayed by the wait.
         """
         lacks = any(self._cluster.lacks(capability) for capability in kind.needs)
@@ -492,6 +494,7 @@ def later(card: Card, late_s: float) -> Card:
 
 def spent_data(records: FaultRecords) -> frozenset[str]:
     """Return the servers that lost fsynced data because of faults of this run.
+
     At most a minority may lose fsynced data: no system promises to keep data that a majority of its servers lost.  All
     servers may lose data that was not fsynced.
     """

@@ -132,6 +132,7 @@ async def _heal(field: Field, fault: Fault) -> None:
 async def _bring_back(cluster: Cluster, fault: Fault, node: str) -> None:
     """Add the server, and return once it is a member and runs.  Does nothing if the server already is a member and
     runs, because a heal may be called twice.
+
     Raises OSError if the server does not become a member in time.
     """
     if node in await _members_by_a_leader(cluster) and await cluster.state(node) == "running":

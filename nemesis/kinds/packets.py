@@ -64,6 +64,7 @@ LATE_DATAGRAMS, SOON_S, _LATE_WAIT_S = 20, 0.15, 0.15
 RIVALS_LATE = "rivals-late"
 SLOWLY_S, RIVALS_DELAY_S = (0.2, 0.22), (0.44, 0.47)
 """Seconds of delay between a candidate and the other's voter, and between the two candidates.
+
 A request takes two round trips, because a connection is opened first.  With SLOWLY_S two round trips are shorter than
 an election timeout, so a campaign finds its majority.  With RIVALS_DELAY_S they are longer than an election timeout and
 just shorter than most request timeouts: a vote request reaches a rival whose candidacy has failed.
@@ -181,6 +182,7 @@ def _rivals_late(leader: str, others: list[str], rng: Random) -> Late:
 def _leader_hears_late(leader: str, others: list[str], rng: Random) -> Late:
     """Deliver the messages that the others sent to the leader before they elected a successor, once the successor has
     answered clients.
+
     A leader that treats these messages as proof that it still leads returns stale data.
     """
     rng.shuffle(others)
@@ -204,6 +206,7 @@ _OF_EACH_LINK: Mapping[str, tuple[str, int, Callable[[str, list[str], Random], L
     LEADER_HEARD_LATE: ("leader", 2, _leader_heard_late),
 }
 """Target -> (the nodes that it hits, the minimum number of others, the function that delays each link).
+
 Without a function (None), messages of the others are held until the heal: a leader then receives messages from before
 it was replaced.
 """
@@ -270,6 +273,7 @@ def healed_limits(impairment: Mapping[str, float]) -> dict[str, tuple[float, flo
 
 def limits_of(impairment: Mapping[str, float]) -> dict[str, tuple[float, float]]:
     """Return the limits for a burst of DATAGRAMS on an impaired link.
+
     An unimpaired link violates the limits.  They allow for chance: a fraction p of n datagrams deviates by more than
     four standard deviations once in 16,000 bursts.  A loaded machine does not satisfy them: it delays some datagrams
     and loses few, but these limits require that all datagrams are late, or that many are lost.

@@ -217,6 +217,7 @@ def _leader_with_clients(parties: Parties) -> Grudge:
 @_grudge("the leader alone, the others in two groups that do not hear each other", 3)
 def _leader_alone_and_split(parties: Parties) -> Grudge:
     """Three groups of servers that do not hear each other.
+
     The near clients still reach the deposed leader and the first group; the far clients reach the second group.  So
     every group in which a server may believe that it leads has clients.
     """
@@ -272,6 +273,7 @@ def _clients_from_leader(parties: Parties) -> Grudge:
 @_grudge("the leader cut from just enough followers to lose its majority", 3)
 def _leader_from_witnesses(parties: Parties) -> Grudge:
     """The leader keeps as many followers as possible without a majority; every other link is open.
+
     These followers hear the other servers, so they learn of the next leader while the old leader still sends them
     entries.
     """

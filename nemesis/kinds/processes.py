@@ -288,6 +288,7 @@ KINDS_OF_PROCESSES = tuple(_ORDERS)
 
 def kind_on_process(name: str) -> Kind | None:
     """Return the kind with this name; None if the name has another form.
+
     It accepts any name of a process, because it does not know the processes of the system.
     """
     base, colon, process = name.partition(":")
