@@ -1,2 +1,3 @@
-"""Operations that clients invoke, and which checkers judge the answers; how a system is reached is the matter of its
-client."""
+"""Operations that clients invoke, and the checkers that judge the answers.  The client of a system determines how the
+system is reached.
+"""

@@ -1,20 +1,21 @@
 """Parts of which workloads are composed: generators, the choice of a key, and the pace of all threads.
 
-Theory.  A generator is a value that never changes.  `next` returns a step and the generator that follows it; `heard`
-takes the outcome of a request and returns the generator that follows.  So a generator needs no cluster, no clock and no
-lock, and a test drives it with a loop (`Jepsen`'s generators are the example).  A step is one of three things:
+Theory.  A generator is an immutable value.  `next` returns a step and the generator that replaces this one; `heard`
+accepts the outcome of a request and returns the generator that replaces this one.  So a generator needs no cluster, no
+clock and no lock, and a test drives it with a loop (`Jepsen`'s generators are the example).  A step is one of three
+things:
 
     Request    invoke this now
     Wait       invoke nothing for this long, then call `next` again
     None       the generator is exhausted
 
-Everything that varies comes in with the `Turn`: the thread, its seeded random stream, the time since the main phase
-began, and how many requests the thread has had.  The last gives values that no other thread uses (`Turn.fresh`), so
-that threads share no counter and the seed alone decides what each thread invokes.
+The `Turn` contains everything that varies: the thread, its seeded random stream, the time since the main phase began,
+and the number of requests of the thread so far.  This number yields values that no other thread uses (`Turn.fresh`), so
+threads share no counter, and the seed alone determines the requests of each thread.
 
-How often requests are invoked is no matter of generators: the interpreter paces all threads, and a workload may vary
-that pace.  A pace is a factor upon the scheduled rate.  Its mean over a period is 1: with every pace the scheduled rate
-is the mean rate, and the achieved rate can be compared with it.
+Generators do not determine the rate of requests: the interpreter paces all threads, and a workload may vary the pace.
+A pace is a factor of the scheduled rate.  Its mean over a period is 1, so with every pace the mean rate is the
+scheduled rate, and the achieved rate can be compared with the scheduled rate.
 """
 
 from __future__ import annotations
@@ -28,13 +29,19 @@ from typing import Protocol
 from system_under_test.client import Outcome, Placement, Request
 
 VALUES_PER_TURN = 8
-"""Fresh values that one request may use: a transaction has at most five steps."""
+"""Maximum number of fresh values of one request: a transaction has at most five steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """placement: the thread.  threads: how many there are.  rng: the thread's own stream; it advances when it is used.
-    time_s: since the main phase began.  count: the requests that this thread has had."""
+    """Input of a generator.
+
+    placement: the thread
+    threads: number of all threads
+    rng: the thread's own random generator, which advances with each use
+    time_s: seconds since the main phase began
+    count: number of requests of this thread so far
+    """
 
     placement: Placement
     threads: int
@@ -43,7 +50,10 @@ class Turn:
     count: int = 0
 
     def fresh(self, place: int = 0) -> int:
-        """Return a whole number above 0 that no other turn of any thread gives. place: below VALUES_PER_TURN."""
+        """Return a positive integer that no other turn of any thread returns.
+
+        place: index below VALUES_PER_TURN, to get several integers in one turn
+        """
         assert 0 <= place < VALUES_PER_TURN
         return (self.count * VALUES_PER_TURN + place) * self.threads + self.placement.thread + 1
 
@@ -57,19 +67,19 @@ Step = Request | Wait | None
 
 
 class Generator:
-    """The base of all generators: exhausted at once, and it ignores outcomes."""
+    """The base of all generators.  It is exhausted at once, and ignores outcomes."""
 
     def next(self, turn: Turn) -> tuple[Step, Generator]:
         return None, self
 
     def heard(self, request: Request, outcome: Outcome) -> Generator:
-        """The generator after the outcome of a request that `next` gave."""
+        """Return the generator that follows the outcome of a request from `next`."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generator):
-    """Never exhausted; every request is what `make` returns."""
+    """A generator that is never exhausted; `make` returns each request."""
 
     make: Callable[[Turn], Request]
 
@@ -79,7 +89,7 @@ class Call(Generator):
 
 @dataclass(frozen=True, slots=True)
 class InOrder(Generator):
-    """These requests, once each."""
+    """A generator of these requests, each once."""
 
     requests: Sequence[Request]
 
@@ -91,7 +101,7 @@ class InOrder(Generator):
 
 @dataclass(frozen=True, slots=True)
 class Limit(Generator):
-    """At most `count` requests of another generator."""
+    """A generator of at most `count` requests of another generator."""
 
     count: int
     inner: Generator
@@ -108,7 +118,7 @@ class Limit(Generator):
 
 @dataclass(frozen=True, slots=True)
 class Until(Generator):
-    """Another generator, exhausted as soon as the main phase is `time_s` old."""
+    """Another generator, which is exhausted `time_s` seconds after the main phase began."""
 
     time_s: float
     inner: Generator
@@ -148,9 +158,10 @@ class Phases(Generator):
 
 @dataclass(frozen=True, slots=True)
 class Mix(Generator):
-    """Each request from one of several generators, chosen by weight; one that is exhausted is left out from then on.
+    """A generator that draws each request from one of several generators, chosen by weight.  Exhausted generators are
+    no longer chosen.
 
-    An outcome goes to the generator that gave the last request: a thread has one request open at a time.
+    An outcome is passed to the generator of the last request, because a thread has only one request open at a time.
     """
 
     choices: tuple[tuple[float, Generator], ...]
@@ -178,7 +189,7 @@ class Mix(Generator):
 
 @dataclass(frozen=True, slots=True)
 class Stagger(Generator):
-    """A pause before each request of another generator; pauses are exponential with this mean."""
+    """Another generator, with a pause before each request; the pauses are exponentially distributed with this mean."""
 
     mean_s: float
     inner: Generator
@@ -195,7 +206,9 @@ class Stagger(Generator):
 
 
 def reserve(placement: Placement, *, readers: Generator, others: Generator) -> Generator:
-    """The generator of this thread: some threads are reserved for reading (`Placement.reads_only`)."""
+    """Return the generator of this thread: `readers` for a thread that only reads (`Placement.reads_only`), else
+    `others`.
+    """
     return readers if placement.reads_only else others
 
 
@@ -203,8 +216,11 @@ def reserve(placement: Placement, *, readers: Generator, others: Generator) -> G
 class PerKey(Generator):
     """A generator that composes one generator for each key, `width` keys at a time.
 
-    keys: in the order in which they are taken.  make: the generator of a key.  A key whose generator is exhausted is
-    retired, and the next of `keys` takes its place; the whole is exhausted when all are retired.
+    keys: all keys, in the order of their use
+    make: returns the generator of a key
+
+    A key whose generator is exhausted is retired, and the next of `keys` replaces it.  The composed generator is
+    exhausted when all keys are retired.
     """
 
     keys: tuple[str, ...]
@@ -240,26 +256,27 @@ Pick = Callable[[Turn], str]
 
 
 def uniform(names: Sequence[str]) -> Pick:
-    """Return every key as often as any other."""
+    """Choose all keys with equal probability."""
     return lambda turn: turn.rng.choice(names)
 
 
 def zipf(names: Sequence[str], exponent: float = 1.0) -> Pick:
-    """Return the k-th key with a weight of 1 / k ** exponent: a few keys have much concurrency, many have little."""
+    """Choose the k-th key with a weight of 1 / k ** exponent: few keys have much concurrency, many keys have little."""
     cumulative = _zipf_weights(len(names), exponent)
     return lambda turn: turn.rng.choices(names, cum_weights=cumulative)[0]
 
 
 def moving(names: Sequence[str], width: int, requests_per_key: int) -> Pick:
-    """`width` neighbouring keys at a time.  After `requests_per_key` requests of the thread the oldest is retired and
-    the next one taken, in a circle."""
+    """Choose among `width` neighbouring keys.  After `requests_per_key` requests of the thread, the oldest of these
+    keys is retired and the next key is used, in a circle.
+    """
     return zipf_of_moving(names, width, requests_per_key, exponent=0.0)
 
 
 def zipf_of_moving(names: Sequence[str], width: int, requests_per_key: int, exponent: float = 1.0) -> Pick:
-    """Act like `moving`; of the keys in use the newest is chosen most often, as `zipf` does."""
+    """Choose like `moving`, but the newest of the keys in use most often, as `zipf` does with its first key."""
     if not 0 < width <= len(names):
-        raise ValueError(f"{width} keys at a time, and there are {len(names)}")
+        raise ValueError(f"cannot use {width} keys at a time: there are only {len(names)} keys")
     cumulative = _zipf_weights(width, exponent)
 
     def pick(turn: Turn) -> str:
@@ -280,12 +297,14 @@ def _zipf_weights(count: int, exponent: float) -> list[float]:
 
 
 BACKLOG_S = 1.0
-"""Seconds that a thread may fall behind its schedule and still catch up; requests further behind are dropped."""
+"""Maximum seconds by which a thread may fall behind its schedule and still catch up; requests further behind are
+dropped.
+"""
 
 
 class Pace(Protocol):
     def factor(self, time_s: float) -> float:
-        """By how much the rate is multiplied at this time of the main phase; above 0."""
+        """Return the factor of the rate at this second of the main phase; above 0."""
         ...
 
 
@@ -297,7 +316,10 @@ class Steady:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Each level holds for `length_s`, then the next, in a circle.  levels: above 0, in any unit."""
+    """A pace with several levels, each for `length_s` seconds, in a circle.
+
+    levels: relative rates, above 0
+    """
 
     length_s: float
     levels: tuple[float, ...]
@@ -309,7 +331,9 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """Every `period_s` begins with a burst of `length_s` in which the rate is `height` times that between bursts."""
+    """A pace with a burst of `length_s` seconds at the begin of every `period_s`.  In a burst the rate is `height`
+    times the rate between bursts.
+    """
 
     period_s: float
     length_s: float
@@ -323,8 +347,11 @@ class Bursts:
 
 @dataclass(frozen=True, slots=True)
 class ThreadPace:
-    """Pace of one thread.  rate_hz: of this thread; 0 = without a pause.  until, began: of a monotonic clock, in
-    seconds."""
+    """Pace of one thread.
+
+    rate_hz: mean requests per second of this thread; 0 for no pauses
+    until, began: seconds of a monotonic clock
+    """
 
     rate_hz: float
     until: float
@@ -335,6 +362,10 @@ class ThreadPace:
         return 1 / (self.rate_hz * self.pace.factor(now - self.began)) if self.rate_hz else 0.0
 
     def after(self, due: float, now: float, rng: Random) -> float:
-        """Return when the next request is due, after one that was due at `due` and has its outcome now."""
+        """Return the time at which the next request is due.
+
+        due: time at which the previous request was due
+        now: time at which the previous request completed
+        """
         mean_gap_s = self.mean_gap_s(now)
         return max(due + rng.expovariate(1 / mean_gap_s), now - BACKLOG_S) if mean_gap_s else now

@@ -1,21 +1,23 @@
-"""Workloads of Kafka's own.
+"""Workloads that only Kafka can run.
 
 `kafka-queue`, `kafka-consumers`, `kafka-transactions`: records are sent to partitions and polled by consumers.  At the
-end each partition is polled to its end.  A poll of assigned partitions names the offset at which it begins: the one
-after the last record that an answer showed.  So a consumer skips nothing when an answer is lost, and a skipped record
-was lost by the system.  Consumers that subscribe begin where their group has committed, and commit behind what an
-answer showed.
+end of the run each partition is polled to its end.  A poll of assigned partitions contains the offset at which it
+
+begins: the offset after the last record that the consumer received.  So a consumer skips no record when an answer is
+lost, and the system lost any record that is skipped.  A consumer that subscribes begins at the committed offset of its
+group, and commits the offset after the last record that it received.
 
 `kafka-moves`: the same as `kafka-queue`, while partitions move between brokers.
 
-`kafka-processing`: records are consumed and sent on in transactions; results and what is left are a queue.
+`kafka-processing`: records are consumed and sent on in transactions; the results and the unprocessed records are judged
+as one queue.
 
 `kafka-offsets`: consumer groups commit offsets, and a committed offset is a register.
 
-Beside that test, an exporter of consumer lag asks the brokers for the offsets of thousands of groups: a coordinator
-that is deposed meanwhile has more to do between two steps, and what happens between them shows.
+In parallel, an exporter of consumer lag requests the offsets of thousands of groups from the brokers.  A coordinator
+that is deposed meanwhile then needs more time between two steps, so that errors between these steps become visible.
 
-`kafka-admin`: topics are made, changed, widened and removed, and the state of a topic is a register.
+`kafka-admin`: topics are created, changed, extended by partitions and deleted, and the state of a topic is a register.
 """
 
 from __future__ import annotations
@@ -40,12 +42,15 @@ _POLL = json.dumps([["poll"]])
 STEPS_MAX, ABORT_SHARE = 4, 0.1
 READ_SHARE, REMOVE_SHARE, WIDEN_SHARE, PARTITIONS_MAX = 0.3, 0.15, 0.25, 6
 TOPICS_A_KEY = 8
-"""Topics of `kafka-admin` for each key: a topic is retired with a change without an answer."""
+"""Number of topics of `kafka-admin` per key.  A topic is retired after a change that got no answer."""
 
 
 @dataclass(frozen=True)
 class AssignedConsumer(Generator):
-    """One thread that polls one partition.  offset: of the next record; -1 before the partition is assigned."""
+    """One thread that polls one partition.
+
+    offset: offset of the next record; -1 before the partition is assigned
+    """
 
     key: str
     offset: int = -1
@@ -56,7 +61,7 @@ class AssignedConsumer(Generator):
         return Request("poll", self.key, self.offset, payload=_POLL), self
 
     def heard(self, request: Request, outcome: Outcome) -> Generator:
-        if outcome.type is Type.INFO:  # another process replaces this one and starts over
+        if outcome.type is Type.INFO:  # another process replaces this process and starts over
             return AssignedConsumer(self.key)
         if outcome.type is not Type.OK:
             return self
@@ -109,7 +114,7 @@ class KafkaMoves(KafkaQueue):
         "move_partition": Function("give a partition other replicas, chosen at random by this seed", "value"),
     }
     background: ClassVar[Mapping[str, int]] = {"move_partition": 1}
-    invoked_share = 0.6  # an operation ends with its time-out where a leader moved
+    invoked_share = 0.6  # an operation times out if a leader has moved
     real_test = "Records are acknowledged and replicas move during faults; each partition is polled to its end."
 
 
@@ -117,8 +122,9 @@ class KafkaMoves(KafkaQueue):
 class SubscribedConsumer(Generator):
     """One thread that is a member of the group.
 
-    key: a topic, under which its requests stand in the history.  processed: what it commits next, topic -> offset as
-    JSON."""
+    key: topic that serves as the key of its requests in the history
+    processed: offsets that it commits next, topic -> offset as JSON
+    """
 
     names: tuple[str, ...]
     key: str
@@ -188,7 +194,7 @@ class KafkaTransactions(KafkaQueue):
     writes: ClassVar[frozenset[str]] = frozenset({"txn"})
     real_test = "Transactions over several partitions are committed and aborted during faults, while consumers poll."
     ok_share = 1 - ABORT_SHARE
-    invoked_share = 0.6  # one leader or coordinator that is cut off stops a whole transaction
+    invoked_share = 0.6  # if one leader or coordinator is cut off, the whole transaction waits
 
     def _send(self, turn: Turn) -> Request:
         places = range(turn.rng.randint(1, STEPS_MAX))
@@ -197,7 +203,9 @@ class KafkaTransactions(KafkaQueue):
 
 
 class KafkaProcessing(MixedWorkload):
-    """Records and their results as one queue: each is processed once, in order; the drain shows results and rest."""
+    """Records and their results as one queue.  Each record must be processed once, in order.  The drain returns the
+    results and the unprocessed records.
+    """
 
     name = "kafka-processing"
     summary = "records are consumed, and in one transaction sent on and their offsets committed"
@@ -242,10 +250,11 @@ class KafkaOffsets(Register):
 
 @dataclass(frozen=True)
 class OwnTopic:
-    """A topic as its only owner left it.
+    """A topic in the state in which its only owner left it.
 
-    removed: it was removed once, and its state ABSENT is not used again.  retired: a change got no answer, and so may
-    still happen."""
+    removed: True if it was removed once; its state ABSENT is not used again
+    retired: True if a change got no answer and may still happen
+    """
 
     state: int = MADE_BEFORE
     removed: bool = False
@@ -254,9 +263,11 @@ class OwnTopic:
 
 @dataclass(frozen=True)
 class TopicOwner(Generator):
-    """One thread that changes topics of its own, one change of a topic after the other, and reads all.
+    """One thread that changes its own topics, with one change of a topic after another, and reads all topics.
 
-    unanswered: its last change got no answer, so it only reads until a read succeeds: each change may cost a topic."""
+    unanswered: True if its last change got no answer. Then it only reads until a read succeeds, because each further
+        change without an answer would retire a topic.
+    """
 
     names: tuple[str, ...]
     topics: Mapping[str, OwnTopic] = field(default_factory=dict)
@@ -284,7 +295,7 @@ class TopicOwner(Generator):
 
 
 def _change(topic: OwnTopic, turn: Turn) -> tuple[int, int]:
-    """Return the state that a topic is brought to next, and the action that does it."""
+    """Return the next state of a topic, and the action that changes the topic to that state."""
     fresh, count, chosen = turn.fresh() * STATES, topic.state % STATES, turn.rng.random()
     if topic.state == ABSENT:
         return fresh + 1, MAKE

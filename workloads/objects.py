@@ -1,22 +1,22 @@
 """Workloads of single objects: registers, sets, logs, queues, counters, texts, ids and locks.
 
-*Registers.*  `register` shows stale reads and lost writes.  Every written value is unique, for three reasons: a stale
+*Registers.*  `register` detects stale reads and lost writes.  Every written value is unique, for three reasons: a stale
 answer can be distinguished from a repeated one; an unchanged write (which Kafka answers without a record) never occurs;
 and linearizability is decided in linear time.
 
-*Objects that grow or count.*  Elements and values are added once each, so that a lost acknowledged one shows: nothing
-overwrites it, and the last read or drain must show it.
+*Objects that grow or count.*  Each element or value is added once, so that the loss of an acknowledged one is detected:
+no write overwrites it, and the last read or drain must return it.
 
 *Locks.*  Threads acquire a lock, hold it for a while and release it.  Without tokens no two threads may hold the lock
-at once.  A lock that is given with a lease cannot promise that: a holder that is paused for longer than the lease still
-believes that it holds the lock.  With fencing tokens it need not: a later holder has a greater token, and the protected
-object refuses a smaller one (Kleppmann 2016).  Then tokens must grow from each holder to the next.  Or the answer to an
-acquire says how long the lease is valid: then nobody else may acquire the lock before that time is over, and afterwards
-everybody may (`leased-lock`).
+at once.  A lock with a lease cannot promise this: a holder that is paused for longer than the lease still believes that
+it holds the lock.  With fencing tokens the lock need not promise this: a later holder has a greater token, and the
+protected object refuses a smaller token (Kleppmann 2016).  Then tokens must grow from each holder to the next.
+Alternatively, the answer to an acquire states how long the lease is valid: then no other thread may acquire the lock
+before that time is over, and afterwards any thread may (`leased-lock`).
 
-For how long a lock is held is drawn from an exponential distribution, at most HELD_TIMES its mean.  The means can be
-set: `--set held_s=2`.  A thread whose acquire got no answer does not know whether it holds the lock, so it does not
-release it: its next request is an acquire by a new process.
+The time for which a lock is held is drawn from an exponential distribution, limited to HELD_TIMES its mean.  The means
+can be set: `--set held_s=2`.  A thread whose acquire got no answer does not know whether it holds the lock, so the
+thread does not release the lock: its next request is an acquire by a new process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from workloads.workload import Calls, MixedWorkload, Workload, fresh, nothing
 # ---- registers -------------------------------------------------------------------------------------------------------
 
 VALUES = 4
-"""Values of `cas-register`."""
+"""Number of values of `cas-register`."""
 KEYS_A_REGISTER = 10
 REPEATED_SHARE = 0.3
 """Share of writes among the requests of a thread of `repeated-register` that both reads and writes."""
@@ -59,8 +59,9 @@ def _value(turn: Turn) -> int:
 
 
 class CasRegister(Register):
-    """A compare-and-set that did not match is an answer: it stands in the history as `fail` with the error `mismatch`.
-    Values repeat, so that about one compare-and-set in `VALUES` matches."""
+    """Registers with compare-and-set.  A compare-and-set that did not match is recorded in the history as `fail` with
+    the error `mismatch`.  Values repeat, so that about one compare-and-set in `VALUES` matches.
+    """
 
     name = "cas-register"
     summary = "reads, writes and compare-and-set of single registers with few values"
@@ -76,21 +77,21 @@ class CasRegister(Register):
 
 
 class RepeatedRegister(Register):
-    """Registers whose few values are written over and over.
+    """Registers whose few values are written repeatedly.
 
-    A system may treat a write of the value that it already holds in a special way: Kafka's controller answers such a
-    SET without making a record.  A deposed leader that answers at once acknowledges a write that no majority has seen.
-    Unique values never show this.
+    A system may treat a write of the register's current value in a special way: Kafka's controller answers such a SET
+    without a record.  A deposed leader that answers at once acknowledges a write that no majority has seen.  Unique
+    values never trigger this bug.
 
-    Such a wrong acknowledgement is rare and short-lived, so the threads are arranged for it:
+    Such a wrong acknowledgement is rare and short-lived, so the threads are arranged to provoke it:
 
-    * Each client node writes one value, its own.  A partition that separates client nodes separates values, too.  So a
-      leader that is cut off with one client node holds the value that this node goes on writing.  One write that
-      changes something would be appended there, and every later write would wait behind it.
-    * The first client node only writes, and most writes are its own.  So its value is mostly held when a partition
-      begins.
-    * The other client nodes read, and seldom write; only threads that follow the leader write there.  So few writes of
-      their value are open that could excuse what they read.
+    * Each client node writes a single value of its own.  A partition that separates client nodes separates values, too.
+      So the register of a leader that is cut off with one client node has the value that this node continues to write.
+      A write of another value would be appended to the log of this leader, and every later write would wait behind it.
+    * The first client node only writes, and most writes are its own.  So the register mostly has its value when a
+      partition begins.
+    * The other client nodes read, and seldom write; of their threads, only those that follow the leader write.  So few
+      open writes of their values can explain a wrong read.
     * There is one register for `KEYS_A_REGISTER` keys: an acknowledged write and a read that contradicts it must meet
       on one register within the second in which two leaders answer.
     """
@@ -114,10 +115,10 @@ class RepeatedRegister(Register):
 
 
 class Convergence(Register):
-    """Every client keeps to one server, and in the end all servers must agree.
+    """Registers on which all servers must agree in the end; every client uses only one server.
 
-    The promise of systems that replicate without a leader, or that let every server answer: once writes have ended and
-    the system has recovered, every server answers the same.  What clients saw before is not judged.
+    Systems that replicate without a leader, or that let every server answer, promise this: once writes have ended and
+    the system has recovered, every server returns the same answer.  Earlier answers are not judged.
     """
 
     name = "convergence"
@@ -142,8 +143,8 @@ class SetConvergence(Convergence):
 class ShownOrder(Register):
     """Registers of a system whose answers carry a position, such as a revision, a zxid or an LSN.
 
-    Every answer states the position of the state that it is about, so the checker replays the order instead of
-    searching for one.
+    Every answer contains the position of the state that it describes, so the checker replays the order of positions
+    instead of searching for an order.
     """
 
     name = "shown-order"
@@ -155,7 +156,7 @@ class ShownOrder(Register):
 
 
 class Digests(ShownOrder):
-    """A client that also has `digest` is asked for digests of replicas: equal positions must have equal ones."""
+    """Registers whose client also returns digests of replicas: digests at equal positions must be equal."""
 
     name = "digests"
     summary = "registers with shown positions, and digests of every replica at equal positions"
@@ -171,9 +172,9 @@ class Digests(ShownOrder):
 # ---- objects that grow or count --------------------------------------------------------------------------------------
 
 READ_EVERY_S = 4.0
-"""Mean pause between two reads of one thread that only reads the large set."""
+"""Mean seconds between two reads of a thread that only reads the large set."""
 AMOUNT_MAX = 3
-"""Largest amount that is added to a counter at once."""
+"""Maximum amount of one addition to a counter."""
 
 
 class GrowSet(MixedWorkload):
@@ -188,7 +189,9 @@ class GrowSet(MixedWorkload):
 
 
 class LargeSet(GrowSet):
-    """One set, which is read seldom while the run goes on, and whole at its end: an element lost late is found too."""
+    """One set, which is read seldom during the run, and completely at its end, so that even an element lost late is
+    found.
+    """
 
     name = "large-set"
     summary = "elements are added to one set, which is read seldom and whole at the end"
@@ -205,8 +208,9 @@ class LargeSet(GrowSet):
 
 
 class AppendLog(MixedWorkload):
-    """Two reads that show values in different orders are two logs.  A client that knows the offset of what it appended
-    answers it, and two values at one offset are found too."""
+    """Logs.  Two reads that return values in different orders are a violation.  A client that learns the offset of an
+    appended value returns the offset, so that two values at one offset are found, too.
+    """
 
     name = "append-log"
     summary = "values are appended to logs, and whole logs are read"
@@ -222,9 +226,10 @@ class AppendLog(MixedWorkload):
 
 
 class Queue(MixedWorkload):
-    """A dequeue that got no answer may have taken any value, so it excuses one value that is missing from the last
-    drain.  Threads therefore enqueue more often than they dequeue, and the few dequeues that faults leave open excuse
-    little."""
+    """Queues.  A dequeue that got no answer may have removed any value, so it explains one value that is missing from
+    the last drain.  Threads therefore enqueue more often than they dequeue, so that faults leave few dequeues open, and
+    these explain few missing values.
+    """
 
     name = "queue"
     summary = "values are enqueued and dequeued, first in first out; at the end queues are drained"
@@ -239,9 +244,10 @@ class Queue(MixedWorkload):
 
 
 class AtLeastOnceQueue(Queue):
-    """`at-least-once-queue`: the same operations, where a broker may deliver a value again, and in any order.
+    """Queues whose broker may deliver a value again, and in any order.
 
-    `dequeue` takes a value and confirms it.  `drain` goes on until what dead consumers held was delivered again.
+    `dequeue` receives a value and confirms it.  `drain` continues until all unconfirmed values of dead consumers were
+    delivered again.
     """
 
     name = "at-least-once-queue"
@@ -299,21 +305,27 @@ class UniqueIds(MixedWorkload):
 # ---- locks -----------------------------------------------------------------------------------------------------------
 
 HELD_S = 0.1
-"""Mean time for which a thread holds a lock (`held_s`)."""
+"""Mean seconds for which a thread holds a lock (`held_s`)."""
 HELD_LONG_S = 6.0
-"""Mean time of LONG_SHARE of the holds, longer than a lease that is not kept alive (`held_long_s`, `long_share`)."""
+"""Mean seconds of a long hold, which exceeds a lease that is not renewed; LONG_SHARE of all holds are long
+(`held_long_s`, `long_share`).
+"""
 LONG_SHARE = 0.1
 HELD_TIMES = 3
-"""A hold lasts at most so many times its mean."""
+"""Maximum ratio of a hold to its mean."""
 WRITES = 2
-"""Writes of a holder of a fenced lock to what the lock protects."""
+"""Number of writes of each holder of a fenced lock to the protected register."""
 RELEASES_MAX = 20
-"""Attempts to release a lock whose release certainly did not happen; then its thread believes the lock is lost."""
+"""Maximum number of attempts to release a lock if each attempt certainly failed; after that the thread treats the lock
+as lost.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldTimes:
-    """For how long locks are held, in seconds: the means of most holds and of the long ones, and the share of these."""
+    """Distribution of the seconds for which locks are held: the mean of short holds, the mean of long holds, and the
+    share of long holds.
+    """
 
     mean_s: float = HELD_S
     long_s: float = HELD_LONG_S
@@ -326,8 +338,14 @@ class HoldTimes:
 
 @dataclass(frozen=True, slots=True)
 class Holding(Generator):
-    """One thread.  key: of the lock that it holds, "" while it holds none.  token: that lock's fencing token.
-    waited: since it acquired that lock.  writes: still to be made while it holds that lock.  fenced: with tokens."""
+    """One thread.
+
+    key: key of the lock that it holds; "" while it holds none
+    token: fencing token of that lock
+    waited: True if the thread has waited since it acquired that lock
+    writes: number of writes that the thread has yet to make while it holds that lock
+    fenced: True for locks with fencing tokens
+    """
 
     names: tuple[str, ...]
     held: HoldTimes

@@ -1,7 +1,7 @@
-"""Reading a workload of one's own: from a file of its own (`docs/your-own-workload.md` shows one), or from the file of
-a system, which then holds everything.
+"""Reader of a user's own workload: from a file of its own (`docs/your-own-workload.md` shows one), or from the file of
+a user's own system, which then contains both.
 
-The file is run: it is code, not data.
+The file is executed: it is code, not data.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ _STATED = ("name", "summary", "checkers", "functions", "reads", "writes", "real_
 
 
 class NoWorkload(ValueError):
-    """The file is no workload; the message says why in one sentence."""
+    """The file does not define a workload; the message gives the reason in one sentence."""
 
 
 @lru_cache(maxsize=8)
 def read_workload(path: Path) -> type[Workload]:
-    """Return the one workload that a file defines.  Raises NoWorkload."""
+    """Return the only workload that a file defines.  Raises NoWorkload if it does not define exactly one valid
+    workload.
+    """
     if not path.is_file():
         raise NoWorkload(f"there is no file {path}")
     try:
@@ -42,9 +44,11 @@ def read_workload(path: Path) -> type[Workload]:
 
 
 def workloads_in(module: ModuleType, file: str) -> dict[str, type[Workload]]:
-    """Name -> each workload that the file of a system defines, or takes from a file beside it.  Raises NoWorkload.
+    """Return name -> workload, for each workload that the file of a system defines, or imports from a file beside it.
+    Raises NoWorkload.
 
-    file: its name, for messages."""
+    file: name of the file, for messages
+    """
     found: dict[str, type[Workload]] = {}
     for kind in vars(module).values():
         if not _is_workload(kind) or kind.__module__.partition(".")[0] == Workload.__module__.partition(".")[0]:
@@ -60,7 +64,10 @@ def _is_workload(kind: object) -> TypeGuard[type[Workload]]:
 
 
 def _check(kind: type[Workload], file: str) -> None:
-    """Raises NoWorkload for the first thing that the class states wrongly.  file: for messages."""
+    """Raise NoWorkload for the first invalid attribute of the class.
+
+    file: name of the file, for messages
+    """
     if missing := [name for name in _STATED if not hasattr(kind, name)]:
         raise NoWorkload(f"{file}: {kind.__name__} does not state its {' and its '.join(missing)}")
     own = kind.own_functions

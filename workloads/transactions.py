@@ -2,21 +2,24 @@
 
 `list-append` and `rw-register`: transactions of one to five steps over lists or registers, judged as Elle does.
 
-Few keys are in use at a time, because a dependency needs two transactions that meet.  After a while a key is retired
-and a new one taken: lists stay short, and an anomaly at the beginning of a list is not hidden by its length.  Among the
-keys in use the first is chosen most often (Zipf): some keys then have much concurrency and others little.
+Few keys are in use at a time, because a dependency needs two transactions on the same key.  After REQUESTS_PER_KEY
+requests a key is retired and a new key replaces it, so lists stay short, and a witness that shows a whole list stays
+readable.  Among the keys in use the newest is chosen most often (Zipf): some keys then have much concurrency, and
+others have little.
 
 `bank`: money moves between accounts, and all balances are read at once.
 
-Transfers neither make nor destroy money, so every read shows the same total where reads are snapshots.  Accounts are
-few, so that transfers meet; amounts are often larger than a balance, so that some are refused.
+Transfers do not change the total of all balances, so every read returns the same total if reads are snapshots.
+Accounts are few, so that transfers use the same accounts; amounts are often larger than a balance, so that some
+transfers are refused.
 
 `long-fork`: single writes to pairs of registers, and reads of whole pairs.
 
-If two reads each see a write that the other one lacks, they saw two histories of the same database: a long fork.
-Parallel snapshot isolation allows it, and snapshot isolation forbids it (Sovran et al. 2011).  Every key is written at
-most once.  A pair is in use for `ROUND_S`; then all threads move on to the next.  Its two writers write as soon as the
-round begins, so that both writes are under way at once while others read the pair.
+If each of two reads sees a write that the other read misses, the two reads saw two histories of the same database: a
+long fork.  Parallel snapshot isolation allows a long fork, and snapshot isolation forbids it (Sovran et al. 2011).
+Every key is written at most once.  A pair is in use for `ROUND_S`; then all threads continue with the next pair.  The
+two writers of a pair write as soon as the round begins, so that both writes are concurrent while other threads read the
+pair.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ WRITE_SHARE = 0.5
 POOL = 4
 """Ratio of all keys to the keys in use at a time."""
 REQUESTS_PER_KEY = 60
-"""After so many requests of a thread the oldest key is retired."""
+"""Number of requests of a thread after which the oldest key is retired."""
 
 
 DATABASE = "db"
@@ -48,7 +51,7 @@ def transaction(steps: Sequence[Sequence[object]]) -> Request:
 
 
 class OneDatabase(Workload):
-    """All keys are those of one database, which is read as one at the end."""
+    """A workload whose keys all belong to one database, which one request reads at the end."""
 
     def keys(self) -> Sequence[str]:
         return [DATABASE]
@@ -58,7 +61,10 @@ class OneDatabase(Workload):
 
 
 class TransactionWorkload(OneDatabase):
-    """write: how the history names a step that writes."""
+    """A workload of transactions of several steps.
+
+    write: name in the history of a step that writes
+    """
 
     write: ClassVar[str]
     reads = frozenset({"txn"})
@@ -113,7 +119,7 @@ TRANSFER_SHARE = 0.6
 
 
 class Bank(OneDatabase):
-    """key_count accounts, at least two."""
+    """One bank with `key_count` accounts, at least two."""
 
     name = "bank"
     summary = "money moves between accounts, and all balances are read at once"
@@ -154,7 +160,11 @@ def pair(number: int) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Rounds(Generator):
-    """One thread.  pairs: how many are in use at a time.  written: the last round in which it was a writer's turn."""
+    """One thread.
+
+    pairs: number of pairs in use at a time
+    written: last round in which this thread has written
+    """
 
     pairs: int
     written: int = -1
@@ -167,7 +177,9 @@ class Rounds(Generator):
         return transaction([["r", key, None] for key in turn.rng.sample(both, 2)]), self
 
     def _mine(self, number: int, turn: Turn) -> str | None:
-        """Return the key that this thread writes in a round: keys are dealt over the threads in turn."""
+        """Return the key that this thread writes in a round; None if it only reads.  The keys are assigned to the
+        threads in turn.
+        """
         if turn.placement.reads_only:
             return None
         keys = [key for place in range(self.pairs) for key in pair(number * self.pairs + place)]

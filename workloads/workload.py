@@ -1,16 +1,19 @@
-"""Definition of a workload: what clients invoke in set-up, under faults and at the end, and which checkers judge it.
+"""Definition of a workload: the requests of clients in set-up, under faults and at the end, and the checkers that judge
+them.
 
-A workload is one class of this folder and one entry in `harness/registry.py`.  It derives from `Workload` and states:
+A workload is one class of this folder and one entry in `harness/registry.py`.  The class derives from `Workload` and
+defines:
 
-* `functions`: the functions it invokes.  The key is the `f` that stands in the history, as the checker expects it; the
-  value names the function of a client that serves it (`system_under_test/functions.py` lists them).  A subject runs
-  every workload whose client functions it has.
+* `functions`: the functions that it invokes.  The key is the `f` in the history, as the checker expects it; the value
+  is the name of the client's function that executes it (`system_under_test/functions.py` lists these functions).  A
+  subject can run every workload whose client functions it has.
 * `checkers`: the names of the checkers that judge its histories.  Checkers over logs and traces come with the subject.
-  A workload of a user's own may also state a model, a function or a checker itself (`checkers/models/checker.py`).
-* `reads` and `writes`: which `f` report a state, and which may change one.
-* `generator`: what one thread invokes during the main phase, a value of `workloads/generators.py`.
-* `final`: what is invoked after recovery, each request until it is ok.
-* `real_test`: in one sentence, what a run must contain to show anything.
+  A user's own workload may also contain a model, a function or a checker instead of a name
+(`checkers/models/checker.py`).
+* `reads` and `writes`: the `f` that return a state, and the `f` that may change a state.
+* `generator`: returns the generator of one thread's requests in the main phase (`workloads/generators.py`).
+* `final`: returns the requests after recovery; each is repeated until it is ok.
+* `real_test`: one sentence that describes what a run must contain to be a real test.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ if TYPE_CHECKING:  # nodes import this module without checkers, for a file with 
 
 
 class Workload:
-    """key_count: how many objects are used at a time.  Raises ValueError where there is none."""
+    """The base of all workloads.  Raises ValueError if `key_count` is below 1.
+
+    key_count: number of objects in use at a time
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -40,29 +46,37 @@ class Workload:
     writes: ClassVar[frozenset[str]]
     real_test: ClassVar[str]
     own_functions: ClassVar[Mapping[str, Function]] = {}
-    """Functions that only this workload knows: name of the client's method -> what it is given and answers."""
+    """Functions that exist only in this workload: name of the client's method -> its arguments and its answer."""
     background: ClassVar[Mapping[str, int]] = {}
-    """Load beside the test that nobody judges: function of `own_functions`, given nothing or a random value -> number
-    of clients that call it again and again during the main phase."""
+    """Load beside the test that no checker judges: function of `own_functions` -> number of clients that call it
+    repeatedly during the main phase.  The function accepts nothing or a random value.
+    """
     each_server: ClassVar[bool] = False
-    """True if each client keeps to one server, whoever leads, so that every server is written and read."""
+    """True if each client uses only one server, whichever server leads, so that every server is written and read."""
     final_until_same: ClassVar[bool] = False
-    """True if `final` is invoked at every server again and again, until all answer the same or the time is over."""
+    """True if `final` is invoked at every server repeatedly, until all answers are equal or the time is over."""
     unique_values: ClassVar[bool] = True
     """True if no value is written twice to a key, so that values distinguish the entries of a log."""
     pace: ClassVar[Pace] = Steady()
     invoked_share: ClassVar[float] = 1.0
-    """Share of the scheduled rate that is invoked where nothing is broken: a generator that waits invokes less."""
+    """Fraction of the scheduled rate that is invoked without faults: a generator that waits invokes fewer requests."""
     ok_share: ClassVar[float] = 1.0
-    """Share of its operations that can be ok where nothing is broken; locks are mostly held by another."""
+    """Fraction of the operations that can be ok without faults.  For example, most acquires fail because another thread
+    holds the lock.
+    """
     final_repeats: ClassVar[bool] = True
-    """True if `final` may be invoked at every server in turn: a read may, a drain empties its queue."""
+    """True if `final` may be invoked at every server in turn.  A read may, but a drain may not, because it empties its
+    queue.
+    """
     final_needs_recovery: ClassVar[bool] = False
-    """True if `final` shows what the system keeps only once it has recovered.  Before, its answers may be old: what
-    only they show makes the run unknown."""
+    """True if `final` returns the system's actual state only after recovery.  Without recovery its answers may be
+    stale, so a violation that only these answers show makes the run unknown.
+    """
     prefix: ClassVar[str] = "k"
     parameters: ClassVar[Mapping[str, float]] = {}
-    """Numbers that a user may set with `--set NAME=VALUE`, and their usual values; `settings` holds those of a run."""
+    """Numbers that a user may set with `--set NAME=VALUE`, and their default values; `settings` contains the values of
+    a run.
+    """
 
     def __init__(self, key_count: int) -> None:
         if key_count < 1:
@@ -73,19 +87,21 @@ class Workload:
 
     @staticmethod
     def objects(key_count: int) -> int:
-        """Return how many objects are made for `key_count` keys: more where keys are retired and new ones taken."""
+        """Return the number of objects to create for `key_count` keys: more than `key_count` if retired keys are
+        replaced by new ones.
+        """
         return key_count
 
     def keys(self) -> Sequence[str]:
-        """Return the key of every object, as it stands in the history."""
+        """Return the key of every object, as recorded in the history."""
         return self.names
 
     def set_up(self) -> Sequence[Request]:
-        """Invoked before the main phase, each until ok."""
+        """Return the requests before the main phase; each is repeated until it is ok."""
         return [Request(CREATE, key) for key in self.names]
 
     def wrong_request(self, request: object) -> str:
-        """Return one sentence if no client can be given this, which a generator or `final` returned; else ""."""
+        """Return in one sentence why a client cannot execute this result of a generator or of `final`; "" if it can."""
         if not isinstance(request, Request):
             return f"workload {self.name} invokes {request!r:.60}, which is no Request"
         if request.f not in self.functions and request.f != CREATE:
@@ -102,44 +118,46 @@ class Workload:
         return ""
 
     def generator(self, placement: Placement) -> Generator:
-        """Return what this thread invokes; it goes on when its process is retired and another takes its place."""
+        """Return the generator of this thread.  It continues when the thread's process is retired and another process
+        replaces it.
+        """
         raise NotImplementedError
 
     def final(self) -> Sequence[Request]:
-        """Invoked after recovery, each until ok: a last read of every object."""
+        """Return the requests after recovery, such as a last read of every object; each is repeated until it is ok."""
         raise NotImplementedError
 
 
 Calls = Sequence[tuple[float, str, Callable[[Turn], tuple[Any, ...]]]]
-"""Share, function, and what a request carries behind its function and its key."""
+"""(Share, function, the values of a request after its function and its key)."""
 
 
 def nothing(turn: Turn) -> tuple[()]:
-    """Return no values: a read."""
+    """Return no values, as for a read."""
     return ()
 
 
 def fresh(turn: Turn) -> tuple[int]:
-    """Return a value that no other request carries."""
+    """Return a value that no other request contains."""
     return (turn.fresh(),)
 
 
 class MixedWorkload(Workload):
-    """A workload of calls that have nothing to do with each other.
+    """A workload of independent calls.
 
-    A thread that only reads invokes the last function of `mix`; the others draw from all of them.
+    A thread that only reads invokes the last function of `mix`; the other threads draw from all functions of `mix`.
     """
 
     mix: ClassVar[Calls]
     final_function: ClassVar[str] = ""
-    """Invoked of every object after recovery; "": the last function of `mix`."""
+    """Function to invoke on every object after recovery; "" for the last function of `mix`."""
 
     def pick(self) -> Pick:
-        """Return the choice of a key."""
+        """Return the function that chooses the key of a request."""
         return uniform(self.names)
 
     def call(self, f: str, values: Callable[[Turn], tuple[Any, ...]]) -> Generator:
-        """Return calls of one function, of keys that `pick` chooses."""
+        """Return a generator of calls of one function with keys that `pick` chooses."""
         key = self.pick()
         return Call(lambda turn: Request(f, key(turn), *values(turn)))
 

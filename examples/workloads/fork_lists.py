@@ -1,14 +1,15 @@
 """`fork-lists`: each writer appends to its own list, and readers read the lists of all writers in one transaction.
 
-If each of two readers misses a write that the other one saw, they saw two histories: a long fork.  All writers commit
-at the same time, and a reader sees all lists, so any two commits in different orders are noticed.
+If each of two readers misses a write that the other reader saw, the two readers saw two histories: a long fork.  All
+writers commit at the same time, and a reader reads all lists, so any two commits that two readers see in different
+orders are noticed.
 """
 
 from workloads.generators import Call
 from workloads.transactions import ListAppend, transaction
 
 ROUND_S = 0.5
-"""Then all move on to fresh lists: they stay short."""
+"""Seconds after which all threads continue with fresh lists, so that lists stay short."""
 
 
 class ForkLists(ListAppend):

@@ -1,4 +1,4 @@
-"""`hot-register`: one register is written in bursts, the others hardly ever."""
+"""`hot-register`: one register is written in bursts, the other registers hardly ever."""
 
 from workloads.generators import Bursts, Call, Mix, reads_of, reserve, zipf
 from workloads.workload import Request, Workload

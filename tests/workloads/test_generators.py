@@ -142,7 +142,7 @@ def test_moving_keys_use_a_few_at_a_time_and_all_in_the_end() -> None:
             used.append(pick(generators.Turn(turn_of().placement, 1, rng, count=count)))
         assert set(used) == set(keys)
         assert all(len(set(used[start : start + 20])) <= 3 for start in range(0, 200, 20))
-    with pytest.raises(ValueError, match="4 keys at a time, and there are 3"):
+    with pytest.raises(ValueError, match="cannot use 4 keys at a time: there are only 3 keys"):
         generators.moving(keys[:3], 4, 1)
 
 
