@@ -1,16 +1,16 @@
-"""Reads from traces the knowledge of brokers and controllers: when a broker's heartbeat was answered, the active
-controller, when records were appended, known commits, and how brokers registered.  All times are ns since the test
-began.
+"""Reads from traces the times of answered heartbeats, of controllers' terms and of appends, the commits that each node
+knew, and the registrations of brokers.  All times are ns since the test began.
 
-Two rules follow from a broker's registration, by its own trace and by the committed records:
+Two rules concern a broker's registration.  Each compares the broker's own trace with the committed records:
 
-    eligible   A broker that registers without the epoch that the log has of its former incarnation did not leave in
-               order, and may have lost data (KIP-966).  While it is fenced after that, it is no eligible leader: the
-               records of its registration take it out, and only a broker that was in sync becomes one.
-    refused    An incarnation is registered, and each controller of the run knew that before it was asked once more. So
-               it may not be refused because of another incarnation (KAFKA-16952).
+    eligible   If a broker registers without the epoch of its previous incarnation in the log, this incarnation did not
+               shut down cleanly and the broker may have lost data (KIP-966).  While the broker stays fenced after this
+               registration, it must not be an eligible leader: the controller removes it from all sets of eligible
+               leaders, and only a broker that was in sync may be added.
+    refused    If an incarnation is registered, and every controller of the run knew this before the incarnation asked
+               once more, no controller may refuse it because of another incarnation (KAFKA-16952).
 
-Only a broker's own reports are judged.  If its row or the record of its former registration is missing, nothing is
+Only a broker's own reports are judged.  If the report or the record of the previous registration is missing, nothing is
 judged.
 """
 
@@ -27,13 +27,15 @@ from checkers.base.arrays import Int64
 from checkers.base.stored_rows import coded, numbers, read_trace, words
 
 AWAKE_NS = 1_000_000_000
-"""A process that writes a row this much later has run in between, and would have reported a missing answer."""
+"""Time in ns.  A process that writes another row after this time has run in between, and would have reported a missing
+answer.
+"""
 
 START, APPEND, MARK, APPLIED, SNAPSHOT, ROLE, SESSIONS, BROKER = range(8)
 _NAMES = ("start", "append", "high-watermark", "applied", "snapshot", "role", "sessions", "broker")
 EVENTS = {name: number for number, name in enumerate(_NAMES)}
 _OF_REGISTRATIONS = ("registered", "refused")
-"""First words of reports unrelated to heartbeats."""
+"""First words of those reports of a broker that are not about heartbeats."""
 _COLUMNS = ("epoch", "offset", "time_ns", "incarnation", "role", "detail")
 
 
@@ -59,9 +61,13 @@ class CommittedRecord:
 
 
 class Heard(NamedTuple):
-    """From `from_ns` to `to_ns`, this incarnation's last answered heartbeat was sent less than `within_ns` ago.
+    """Span of time in which a broker's heartbeats were answered.
 
-    seq: of the row that shows it.
+    At any time from `from_ns` to `to_ns`, the incarnation's last answered heartbeat was sent less than `within_ns`
+    before.
+
+    broker_epoch: epoch of the incarnation
+    seq: seq of the row that shows the span
     """
 
     broker_epoch: int
@@ -72,8 +78,11 @@ class Heard(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """The answer to a broker: its incarnation has `broker_epoch`. previous_epoch: of the previous incarnation, from the
-    file of a clean shutdown; -1 without such a file. seq: of the row that shows it.
+    """The answer to a broker's registration.
+
+    broker_epoch: epoch that the incarnation got
+    previous_epoch: epoch of the previous incarnation, from the file of its clean shutdown; -1 without such a file
+    seq: seq of the row that shows the answer
     """
 
     broker_epoch: int
@@ -83,8 +92,11 @@ class Registered(NamedTuple):
 
 
 class RefusedRegistration(NamedTuple):
-    """At `at_ns` a broker heard that its request of `sent_ns`, or a little before, is refused because of another
-    incarnation."""
+    """A broker's registration that was refused because of another incarnation.
+
+    sent_ns: time when the request was sent, or a little later
+    at_ns: time when the broker received the refusal
+    """
 
     incarnation: str
     sent_ns: int
@@ -93,7 +105,12 @@ class RefusedRegistration(NamedTuple):
 
 
 class Office(NamedTuple):
-    """A node as the active controller: sessions last `session_ns` from `began_ns` on.  rows: of its trace."""
+    """A term of a node as the active controller.
+
+    began_ns: time when the term began
+    session_ns: duration of a broker's session in ns
+    rows: (first, end) of the rows of the node's trace in this term
+    """
 
     node: str
     epoch: int
@@ -120,7 +137,7 @@ class NodeTrace:
         self._knew_ns, self._knew = self.time_ns[knows], np.maximum.accumulate(self.offset[knows])
 
     def knew(self, time_ns: int) -> int:
-        """Return the largest offset below which this node knew everything to be committed, by this time."""
+        """Return the offset below which this node knew all entries to be committed at this time."""
         at = int(np.searchsorted(self._knew_ns, time_ns, "right"))
         return int(self._knew[at - 1]) if at else 0
 
@@ -129,7 +146,7 @@ class NodeTrace:
         return int(self.offset[self.event == MARK].max(initial=0))
 
     def heard(self) -> Iterator[Heard]:
-        """Return each stretch of time in which the broker's heartbeats were answered, as far as later rows prove it."""
+        """Yield the spans in which the broker's heartbeats were answered, as far as later rows prove them."""
         reports = np.flatnonzero((self.event == BROKER) | (self.event == START)).tolist()
         reports = [report for report in reports if self._words(report)[0] not in _OF_REGISTRATIONS]
         for report, following in pairwise([*reports, len(self.event)]):
@@ -150,20 +167,23 @@ class NodeTrace:
             yield RefusedRegistration(incarnation, at_ns - ago_ms * 1_000_000, at_ns, int(self.seq[report]))
 
     def _of_registrations(self, word: str) -> Iterator[tuple[int, int, str]]:
-        """(row, number, incarnation) of each report of this kind."""
+        """Yield (row, number, incarnation) of each report that begins with this word."""
         for report in np.flatnonzero(self.event == BROKER).tolist():
             if self._words(report)[0] == word:
                 _, number, incarnation = self._words(report)
                 yield report, int(number), incarnation
 
     def _words(self, report: int) -> list[str]:
-        """Return the words of a report of the broker or of sessions; one empty word for another row."""
+        """Return the words of a `broker` or `sessions` row; [""] for any other row."""
         return (self.detail.get(report) or "").split(" ")
 
     def _proven_until(self, report: int, following: int, within_ns: int) -> int:
-        """following: the next row about the broker, or of the next start, or after the last row."""
+        """Return the time until which a report of answered heartbeats certainly holds.
+
+        following: the next row about the broker's heartbeats, the next start, or the number of rows
+        """
         _, *values = self._words(following)
-        if values and int(values[0]) >= 0:  # otherwise it may have been dormant until now
+        if values and int(values[0]) >= 0:  # otherwise the process may have been stopped until this row
             last_sent_ns = int(self.time_ns[following]) - int(values[0]) * 1_000_000
             return min(int(self.time_ns[following]), last_sent_ns + within_ns)
         times = self.time_ns[report:following]
@@ -183,8 +203,10 @@ class NodeTrace:
             yield Office(self.node, epoch, began_ns, int(self.detail[begin] or 0) * 1_000_000, seq, rows)
 
     def worked_until(self, office: Office, deadline_ns: int, limit_ns: int) -> tuple[int, int] | None:
-        """Return (time, mark): the time by which the controller, in office, had committed all that it had appended
-        until a moment after the deadline and one loop turn.  Returns None if it did not show that within the limit.
+        """Return (time, high watermark) by which the controller had committed every record that it had appended before
+        its first high watermark after the deadline.
+
+        Returns None if the controller did not report such a high watermark in this term before the limit.
         """
         rows = np.arange(*office.rows)
         after = rows[(self.time_ns[rows] >= deadline_ns) & (self.event[rows] == MARK)]
@@ -221,7 +243,13 @@ UNKNOWN_EPOCH = -1
 
 
 class CameBack(NamedTuple):
-    """A broker restarted uncleanly. record: of its registration. partitions: of which it stays an eligible leader."""
+    """A broker that restarted after an unclean shutdown.
+
+    record: record of its registration
+    trace: trace of the broker
+    answer: answer to its registration
+    partitions: partitions of which it is still an eligible leader
+    """
 
     record: CommittedRecord
     trace: NodeTrace
@@ -230,7 +258,10 @@ class CameBack(NamedTuple):
 
 
 class Registrations:
-    """Receives committed records in the order of their offsets. came_back: number of unclean registrations."""
+    """Processes committed records in the order of their offsets.
+
+    came_back: number of registrations after an unclean shutdown
+    """
 
     def __init__(self, traces: Mapping[str, NodeTrace]) -> None:
         self._answers = {
@@ -240,12 +271,12 @@ class Registrations:
         }
         self._epochs: dict[int, int] = {}  # of the brokers that are registered
         self._incarnations: dict[int, str] = {}
-        self._lost: dict[int, CameBack] = {}  # restarted uncleanly, and fenced since then
+        self._lost: dict[int, CameBack] = {}  # brokers that restarted uncleanly and are still fenced
         self._eligible: dict[str, frozenset[int]] = {}
         self.came_back = 0
 
     def record(self, record: CommittedRecord) -> CameBack | None:
-        """Return the broker that this record unfences, if it must not be an eligible leader and is one."""
+        """Process a record; if it unfences a broker that is an eligible leader but must not be, return this broker."""
         match record.kind:
             case "register broker":
                 self._register(record)
@@ -282,7 +313,7 @@ class Registrations:
 def refused_themselves(
     records: Sequence[CommittedRecord], traces: Mapping[str, NodeTrace], appended: AppendTimes
 ) -> Iterator[tuple[CommittedRecord, NodeTrace, RefusedRegistration]]:
-    """Return registrations of incarnations that were refused later, although every controller knew of them."""
+    """Yield registrations whose incarnation was refused later although every controller knew the registration."""
     about = [each for each in records if each.kind in ("register broker", "unregister broker")]
     controllers = [trace for trace in traces.values() if any(trace.offices())]
     for trace in traces.values():
@@ -296,7 +327,7 @@ def refused_themselves(
 
 
 def _replaced(mine: CommittedRecord, about: Sequence[CommittedRecord], appended: AppendTimes, at_ns: int) -> bool:
-    """Return whether a later record about this broker may have existed at that time."""
+    """Return True if a later record may have replaced this registration before that time."""
     later = (each for each in about if each.offset > mine.offset and each.broker == mine.broker)
     others = (each for each in later if each.fields.get("incarnation") != mine.fields["incarnation"])
     return any((found := appended.of(other)) is None or found[1] <= at_ns for other in others)

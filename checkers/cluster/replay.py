@@ -1,36 +1,42 @@
-"""Replays the records of brokers and partitions of one log, and finds impossible decisions.
+"""Replays the records of brokers and partitions of one log, and finds impossible records.
 
-A controller decides on the state of its own log.  So each log, committed or not, must follow the rules by itself.  A
-write is atomic and lies in one batch, and the order inside it is the system's choice: Kafka writes the partitions of a
-broker before the record that fences or registers it.  So rules that involve both brokers and partitions are checked at
-the end of a batch.
+A controller decides on the basis of its own log.  So each log, committed or not, must follow the rules by itself.  The
+records of one write are atomic: they lie in one batch, and their order is the system's choice.  For example, Kafka
+writes the partitions of a broker before the record that fences or registers the broker.  So rules that involve both
+brokers and partitions are checked at the end of a batch.
 
-Parameters of a rule come from the state at that offset, as for the system: a config of the topic, else of the broker or
-the cluster, and the level of a feature.
+A rule uses the configuration that the log shows at its offset, as the system does: a config of the topic, else of the
+broker or the cluster, and the level of a feature.
 
-    brokers     The epoch of a new incarnation is an offset of its batch, and so rises.  A new incarnation is fenced.
-                Every record about a broker names its present epoch.  Each block of producer ids lies behind those
-                that were given before.
-    partitions  A record changes only a partition that an earlier one has made, and whose topic is not removed.  The
-                in-sync set lies within the replicas and apart from the eligible leaders.  Those were in sync or
-                eligible before, and there are none while `min.insync.replicas` are in sync.  The leader is in sync, and
-                alive when it is named.  A member that joins is alive.  The next leader was in sync or eligible, unless
-                the topic allows others; one that was not in sync is in sync alone.  Whoever leaves the in-sync set
-                while it is too small stays eligible, unless it comes back without what it held; below the level of the
-                feature nobody becomes eligible.  A leader that is alive is not dropped from its own in-sync set.  A
-                reassignment ends when what it added is in sync, and not before; if it makes the partition smaller, when
-                all that remains is.  An eligible leader is a replica.  Where a batch ends, a broker that is fenced,
-                leaves or was unregistered neither leads nor is in sync, but as the last of a partition without a
-                leader.  Directories are one for each replica, and none are named before the level that has them:
-                Kafka's controllers and brokers end over either.  While no directory is known, none can be wrong.
+Brokers:
 
-A log that begins after a snapshot does not show its initial state.  Records about unknown brokers and partitions are
-then not judged.
+* The epoch of a new incarnation is an offset in its batch, so epochs rise.  A new incarnation is fenced.
+* Every record about a broker names the broker's current epoch.
+* Each block of producer ids lies above all earlier blocks.
 
-*Checkers.*  One for brokers, one for partitions: their rules, and the split of a run.
+Partitions:
 
-A part is one node's table of all its copies.  Cost: linear in the records about brokers and partitions, some 10 µs
-each; memory: one copy's rows.
+* A record changes only a partition that an earlier record made and whose topic is not removed.
+* The in-sync set is a subset of the replicas, and contains no eligible leader.  A member that joins is alive.
+* An eligible leader is a replica and was in sync or eligible before.  There are no eligible leaders while
+  `min.insync.replicas` are in sync, and none is added below the level of the feature.
+* A replica that leaves the in-sync set while the set is too small stays eligible, unless its broker registers again and
+  may have lost data.
+* The leader is in sync, and is alive when it is elected.  It was in sync or eligible before, unless the topic permits
+  an unclean election.  A new leader that was not in sync becomes the only member of the in-sync set.
+* A leader that is alive is not removed from its own in-sync set.
+* A reassignment ends as soon as all replicas that it adds are in sync, and not before.  If it makes the partition
+  smaller, all remaining replicas must be in sync.
+* At the end of a batch, a broker that is fenced, shutting down or unregistered neither leads a partition nor is in
+  sync.  Exception: it may be the last member of the in-sync set of a partition without a leader.
+* A partition has one directory for each replica, and no record names directories below the level that introduced them:
+  Kafka's controllers and brokers fail on either.  This is not judged while no directory is known.
+
+A log that begins after a snapshot does not show its initial state.  Then records about unknown brokers and partitions
+are not judged.
+
+There are two checkers, one for brokers and one for partitions.  A part is one node's table of all its copies.  Cost:
+linear in the records about brokers and partitions, some 10 µs each.  Memory: the rows of one copy.
 """
 
 from __future__ import annotations
@@ -54,10 +60,10 @@ NO_LEADER = -1
 MIGRATING, UNASSIGNED, LOST = (f"{number:032x}" for number in range(3))
 """Reserved ids of directories (KIP-858)."""
 DIRECTORIES_SINCE = 17
-"""Level of metadata.version."""
+"""Level of metadata.version that introduced directories."""
 ELR = "eligible.leader.replicas.version"
 TOPIC_RESOURCE, BROKER_RESOURCE = "2", "4"
-"""Prefixes of the `about` of a config.  The broker without a name stands for the whole cluster."""
+"""Prefixes of the `about` of a config.  A broker without a name stands for the whole cluster."""
 
 # Kinds of witnesses.
 EPOCH_NOT_NEW = "broker epoch is not that of its registration"
@@ -88,7 +94,7 @@ LEFT_OPEN = "reassignment goes on though its replicas are in sync"
 ELIGIBLE_ELSEWHERE = "eligible leader is no replica"
 
 OF_BROKERS = (EPOCH_NOT_NEW, UNFENCED_AT_ONCE, OTHER_EPOCH, IDS_AGAIN)
-"""The other kinds that a replay finds concern partitions."""
+"""Kinds that concern brokers; all other kinds that a replay finds concern partitions."""
 
 Record = tuple[int, int, str, str, str]
 """Offset, base offset of the batch, kind, subject, fields as JSON: columns of schema CLUSTER."""
@@ -120,14 +126,19 @@ class Partition:
     directories: tuple[str, ...] = ()
 
     def directory(self, broker: int) -> str:
-        """Return the directory of a broker's replica; the reserved id of an unknown one if no record names it."""
+        """Return the directory of a broker's replica; MIGRATING if no record names the directory."""
         named = broker in self.replicas and len(self.directories) == len(self.replicas)
         return self.directories[self.replicas.index(broker)] if named else MIGRATING
 
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """offset: of the record that shows it. since: of an earlier record that it contradicts, or equal."""
+    """A record that breaks a rule.
+
+    offset: offset of the record
+    since: offset of the earlier record that it contradicts; equal to `offset` if there is none
+    words: the contradiction, as one sentence
+    """
 
     kind: str
     offset: int
@@ -137,7 +148,12 @@ class Contradiction:
 
 @dataclass(slots=True)
 class ReplayedMetadata:
-    """found: batch by batch, each kind at most once per broker or partition. unreadable: reason why it ended early."""
+    """Result of a replay.
+
+    found: contradictions in order of batches, each kind at most once per broker or partition
+    counts: number of records, by kind
+    unreadable: reason why the replay ended early, or ""
+    """
 
     found: list[Contradiction] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -145,7 +161,10 @@ class ReplayedMetadata:
 
 
 class ClusterReplay:
-    """Replays one log record by record, in offset order.  whole: the log begins at offset 0."""
+    """Replays one log record by record, in offset order.
+
+    whole: True if the log begins at offset 0
+    """
 
     def __init__(self, whole: bool) -> None:
         self.result = ReplayedMetadata()
@@ -161,13 +180,16 @@ class ClusterReplay:
         self._level: int | None = None  # of metadata.version
         self._producer_ids = 0  # all producer ids below it are allocated
         self._told: set[tuple[str, object]] = set()
-        # condition that keeps it a contradiction, partition, contradiction
+        # (condition at the end of the batch, partition, contradiction if the condition is then true)
         self._waiting: list[tuple[Callable[[], bool], str, Contradiction]] = []
         self._fenced: set[int] = set()  # brokers fenced by a record of this batch, even if a later record unfenced them
         self._changed = False
 
     def record(self, offset: int, kind: str, about: str, fields: dict[str, Any], base: int) -> None:
-        """Replay a record. base: offset of the first record of its batch."""
+        """Replay a record.
+
+        base: offset of the first record of its batch
+        """
         self._base, self._offset = base, offset
         self.result.counts[kind] += 1
         act = _ACTS.get(kind)
@@ -197,7 +219,10 @@ class ClusterReplay:
                 self._tell(about, self._against(DEAD_STAYS, who, words))
 
     def _against(self, kind: str, since: object, words: str) -> Contradiction:
-        """Return what the current record shows.  since: the broker or partition whose last record it contradicts."""
+        """Return a contradiction of the current record.
+
+        since: the broker or partition whose last record it contradicts
+        """
         return Contradiction(kind, self._offset, self._since.get(since, self._offset), words)
 
     def _tell(self, about: object, found: Contradiction) -> None:
@@ -313,8 +338,8 @@ class ClusterReplay:
     def _values(self, about: str, name: str) -> list[str]:
         """Return the values of a config that may be in force for a partition.
 
-        A controller's own config, as a broker, takes precedence over that of the cluster, and the log does not name the
-        controller.
+        There may be several, because a controller's own broker config takes precedence over the config of the cluster,
+        and the log does not name the controller.
         """
         topic = self._names.get(about.partition("/")[0], "")
         if (own := self._configs.get(f"{TOPIC_RESOURCE} {topic}", {}).get(name)) is not None:
@@ -377,14 +402,17 @@ class ClusterReplay:
             self._of_broker(TOO_EARLY, about, words)
 
     def _is_usable(self, broker: int, directory: str) -> bool:
-        """Return True if a broker can use a directory.  An unknown or unassigned one counts as usable."""
+        """Return True if a broker can use a directory.  An unknown or unassigned directory counts as usable."""
         known = self._brokers.get(broker)
         if directory in (MIGRATING, UNASSIGNED) or known is None or not known.directories:
             return directory != LOST
         return directory in known.directories
 
     def _wait(self, kind: str, broker: int, about: str, words: str, is_wrong: Callable[[int, str], bool]) -> None:
-        """Judge this at the end of the batch, when the broker may be fenced, unfenced or registered again."""
+        """Judge a contradiction at the end of the batch, because later records may change the state of the broker.
+
+        is_wrong: returns True if the contradiction still holds for (broker, partition)
+        """
         found = self._against(kind, broker, self._where(about, words))
         self._waiting.append((partial(is_wrong, broker, about), about, found))
 
@@ -402,7 +430,7 @@ class ClusterReplay:
         return not dead and (held is None or self._is_usable(broker, held.directory(broker)))
 
     def _has_all(self, broker: int, about: str) -> bool:
-        """Return True unless this batch registers the broker again, so that it may have lost data."""
+        """Return True unless this batch registers the broker again: then the broker may have lost data."""
         return self._epochs.get(broker, -1) < self._base
 
     def _is_dead(self, number: int) -> bool:
@@ -419,7 +447,8 @@ class ClusterReplay:
         kept, alone = set(after.isr) - set(after.removing), (after.leader,) == after.isr != before.isr
         due = set(after.replicas) if len(after.removing) > len(after.adding) else set(after.adding)
         moves = after.adding or after.removing
-        # elected alone: it ends with the next change that names a leader; without one, nobody counts as in sync
+        # After an unclean election the reassignment ends with the next change that names a leader.  Without a leader
+        # no replica counts as in sync.
         if moves and kept and due - set(after.removing) <= kept and not alone and after.leader != NO_LEADER:
             words = f"adds {list(after.adding)} and removes {list(after.removing)}, and {list(after.isr)} are in sync"
             self._of_partition(LEFT_OPEN, about, f"{words}, but its reassignment goes on")
@@ -442,8 +471,10 @@ class ClusterReplay:
             self._wait(DROPPED, old, about, words, self._can_serve)
 
     def _look_at_eligible(self, about: str, before: Partition, after: Partition, *, elects: bool) -> None:
-        """elects: True if the record names a leader.  If only an eligible leader is elected, the others stay eligible
-        for now.
+        """Judge the eligible leaders after a change of a partition.
+
+        elects: True if the record names a leader.  Right after the election of an eligible leader, the others may stay
+        eligible.
         """
         if new := set(after.elr) - {*before.elr, *before.isr}:
             held = f"though {list(before.isr)} were in sync and {list(before.elr)} eligible"
@@ -470,7 +501,7 @@ class ClusterReplay:
                 self._wait(NOT_KEPT, member, about, lost, self._has_all)
 
     def _min_insync(self, about: str) -> tuple[int, int]:
-        """Return the least and the largest number of replicas that have to be in sync, as far as the log shows."""
+        """Return the smallest and the largest possible value of `min.insync.replicas`, as far as the log shows it."""
         values = list(map(int, self._values(about, "min.insync.replicas")))
         topic = f"{TOPIC_RESOURCE} {self._names.get(about.partition('/')[0], '')}"
         of_all = {name for each in (topic, f"{BROKER_RESOURCE} ") for name in self._configs.get(each, {})}
@@ -507,7 +538,11 @@ def _lists_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def replay(records: Iterable[Record], *, whole: bool) -> ReplayedMetadata:
-    """Return the findings of one log. records: in offset order. whole: the log begins at offset 0."""
+    """Return the result of a replay of one log.
+
+    records: in offset order
+    whole: True if the log begins at offset 0
+    """
     run, batch = ClusterReplay(whole), -1
     for offset, base, kind, about, fields in records:
         if kind == "undecodable":
@@ -523,11 +558,15 @@ def replay(records: Iterable[Record], *, whole: bool) -> ReplayedMetadata:
 
 
 RECORD_SIZE_BYTES = 1000
-"""Upper bound of the memory of a row."""
+"""Maximum memory per row in bytes."""
 
 
 class _Half(NamedTuple):
-    """The findings that one of the two checkers reports.  subject: the kind of record that must be there."""
+    """The findings that one of the two checkers reports.
+
+    of_brokers: True for kinds in OF_BROKERS, False for all other kinds
+    subject: the kind of record that a log must contain
+    """
 
     of_brokers: bool
     subject: str
@@ -536,7 +575,11 @@ class _Half(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFinding:
-    """found: (copy, contradiction), the last copy of each. counts: of records, by kind."""
+    """Finding on the logs of one node.
+
+    found: (the last copy that shows it, contradiction)
+    counts: number of records, by kind
+    """
 
     node: str
     found: tuple[tuple[int, Contradiction], ...] = ()
@@ -587,7 +630,7 @@ def _combine(half: _Half, run: StoredRun, findings: Sequence[ClusterFinding]) ->
         unknown += [] if counts[subject] else [f"there were no records of the kind {subject!r}"]
     elif not counts[subject] and not unknown:
         return Verdict(Validity.NOT_APPLICABLE, reason=f"no log holds a record of the kind {subject!r}")
-    # Copies of several nodes hold the same record; report the first node.
+    # Several nodes may have the same record; report the first node.
     first: dict[tuple[str, int], tuple[str, int, Contradiction]] = {}
     for node, copy, found in ((finding.node, *each) for finding in findings for each in finding.found):
         if (found.kind in OF_BROKERS) == half.of_brokers:
@@ -611,7 +654,7 @@ def _witness(run: StoredRun, expected: str, node: str, copy: int, found: Contrad
 
 
 def _checker(name: str, title: str, question: str, half: _Half) -> Checker:
-    """Both checkers share their parts, so each log is replayed once."""
+    """Return one of the two checkers.  They share their parts, so each log is replayed only once."""
     needs: frozenset[Need] = frozenset({"logs", "kraft-records"})
     return Checker(name, title, question, _split, _judge, partial(_combine, half), needs)
 

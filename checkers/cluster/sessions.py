@@ -1,26 +1,27 @@
-"""Verify that controllers fence silent brokers, keep those with heartbeats, and unfence no broker too early.
+"""Verify that controllers fence silent brokers, do not fence brokers with heartbeats, and unfence no broker too early.
 
-Records of the metadata log show a controller's decisions.  Traces show their times, and the knowledge and answers of
-brokers.  Servers of one machine share one monotonic clock, so these times can be compared.  Six rules, each with its
-evidence:
+The records of the metadata log show the decisions of a controller.  The traces show the times of these records, and
+which commits and answers each broker knew.  Servers on one machine share one monotonic clock, so these times can be
+compared.  The following are violations:
 
-    fenced although heard    A record fences a broker.  By the broker's own trace, a controller had answered a heartbeat
-                             that was sent less than a session before the record was appended, and the broker was not
-                             leaving.  A new controller gives each broker a whole session, so no controller may do that.
-    silent, never fenced     Measurements show the broker's process dead or stopped, or its link to the controller cut,
-                             for longer than a session and SLACK_S.  The controller worked: it appended and committed
-                             meanwhile.  But in what it had appended by then, the broker stays unfenced.
-    unfenced too early       A record unfences a broker whose trace shows no mark beyond its own registration by then.
-    joins too early          An in-sync set grows although its leader's trace shows no mark beyond the last change of
-                             the partition, or beyond the registration of the broker that joins.
+    fenced although heard    A record fences a broker that was not shutting down.  But by the broker's own trace, a
+                             controller had answered a heartbeat that was sent less than a session before the record
+                             was appended.  A new controller, too, must wait for a full session before it fences.
+    silent, never fenced     Measurements show that the broker's process was dead or stopped, or that its link to the
+                             controller was cut, for longer than a session and SLACK_S.  The controller appended and
+                             committed records meanwhile.  But after these records the broker is still unfenced.
+    unfenced too early       A record unfences a broker whose trace shows no high watermark above the offset of its own
+                             registration before that time.
+    joins too early          An in-sync set grows although its leader's trace shows no high watermark above the last
+                             change of the partition, or above the registration of the broker that joins.
     eligible, refused        See `broker_traces.py`.
 
-A record was appended when the leader of its epoch wrote the `append` row that covers it.  The decision came earlier, so
-evidence against it is judged at a time that favours the controller.  Only committed records are judged: those of one
-final copy, below the largest mark of its own node.
+The time of a record is that of the `append` row with which the leader of its epoch reported the append.  The controller
+decided earlier, so this time favours the controller.  Only committed records are judged: those of one final copy, below
+the largest high watermark of its own node.
 
-Not applicable if the servers do not share a clock, or if no trace reports the answers to brokers.  One part.  Cost:
-linear; memory: 60 bytes a row of all traces, and the records of brokers and partitions of one copy.
+Not applicable if the servers do not share a clock, or if no trace reports the answers to brokers.  There is one part.
+Cost: linear.  Memory: 60 bytes per row of all traces, and the records of brokers and partitions of one copy.
 """
 
 from __future__ import annotations
@@ -49,16 +50,23 @@ UNFENCED_EARLY = "broker is unfenced before it knew its registration"
 JOINED_EARLY = "in-sync set grew by a leader that did not know the partition"
 
 SLACK_S = 1.5
-"""Seconds of silence beyond a session that prove it: heartbeats were in flight, and a loop may lag."""
+"""Seconds of silence beyond a session before a controller must have fenced a broker.
+
+Heartbeats may be in flight, and the controller's loop may lag.
+"""
 WITNESSES_MAX = 100
-"""Maximum number of witnesses; others are only counted."""
+"""Maximum number of witnesses; further violations are only counted."""
 ROW_SIZE_BYTES = 60
 RECORD_SIZE_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class SessionsFinding:
-    """counts: number of judged cases, by rule."""
+    """Finding on the brokers of a run.
+
+    counts: number of judged cases, by rule
+    reports: number of rows in which brokers report answers
+    """
 
     witnesses: tuple[Witness, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
@@ -68,7 +76,11 @@ class SessionsFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """A node from which no controller of `deaf_to` could receive messages; None: no controller at all."""
+    """Span of time in which controllers could not receive messages from a node.
+
+    words: the reason, as a clause
+    deaf_to: the controller that could not receive them; None if no controller could
+    """
 
     node: str
     words: str
@@ -82,9 +94,9 @@ _EXPECTED = {
     FENCED_THOUGH_HEARD: _FENCE,
     NEVER_FENCED: _FENCE,
     UNFENCED_EARLY: "a broker is fenced until it has applied the record of its own registration",
-    JOINED_EARLY: "a leader reports who is in sync by the last change of its partition, and by present registrations",
+    JOINED_EARLY: "a leader that adds replicas knows the last change of its partition and their registrations",
     REFUSED_ITSELF: "an incarnation that is registered may register again, and keeps its epoch (KAFKA-16952)",
-    STAYS_ELIGIBLE: "a broker that did not leave in order is no eligible leader when it comes back (KIP-966)",
+    STAYS_ELIGIBLE: "a broker that restarts after an unclean shutdown is no eligible leader (KIP-966)",
 }
 
 _Shown = tuple[broker_traces.NodeTrace, int]
@@ -108,7 +120,7 @@ class _Judge:
 
     def judge(self, records: Sequence[broker_traces.CommittedRecord]) -> None:
         epoch_of: dict[int, int] = {}  # broker -> its epoch
-        isr: dict[str, tuple[int, int, frozenset[int]]] = {}  # partition -> (last change, leader, in sync)
+        isr: dict[str, tuple[int, int, frozenset[int]]] = {}  # partition -> (offset of last change, leader, in sync)
         changes: dict[int, list[broker_traces.CommittedRecord]] = {}  # broker -> its records
         registrations = broker_traces.Registrations(self._traces)
         for record in records:
@@ -132,8 +144,8 @@ class _Judge:
             self._broken(
                 REFUSED_ITSELF,
                 record,
-                f"Broker {record.broker} is registered at offset {record.offset}, and every controller knew that when "
-                f"the same incarnation asked once more. It was refused because of another incarnation.",
+                f"Broker {record.broker} is registered at offset {record.offset}, and every controller knew this "
+                "when the same incarnation registered again. The request was refused because of another incarnation.",
                 (trace, refusal.seq),
             )
 
@@ -152,7 +164,7 @@ class _Judge:
     def _placed(
         self, record: broker_traces.CommittedRecord, broker_epoch: int
     ) -> tuple[broker_traces.NodeTrace, int, _Shown] | None:
-        """Return (trace of that broker, time of the append of the record, the row that shows it), if all are known."""
+        """Return (trace of the broker, time of the record's append, row that shows this append) if all are known."""
         appended, trace = self._appended.of(record), self._of_broker.get(broker_epoch)
         if appended is None or trace is None:
             return None
@@ -188,8 +200,8 @@ class _Judge:
             self._broken(
                 UNFENCED_EARLY,
                 record,
-                f"Broker {record.broker} is unfenced at offset {record.offset}, and knew only what is below {knew} to "
-                f"be committed then; its registration is at {record.fields['epoch']}.",
+                f"Broker {record.broker} is unfenced at offset {record.offset}, but then it knew only the entries "
+                f"below {knew} to be committed; its registration is at {record.fields['epoch']}.",
                 append,
             )
 
@@ -217,8 +229,8 @@ class _Judge:
             self._broken(
                 JOINED_EARLY,
                 record,
-                f"Broker {leader} takes {joined} into an in-sync set at offset {record.offset}, and knew only what is "
-                f"below {knew} to be committed then; the request rests on the record at {needed}.",
+                f"Broker {leader} adds {joined} to an in-sync set at offset {record.offset}, but then it knew only the "
+                f"entries below {knew} to be committed; the request depends on the record at {needed}.",
                 append,
             )
 
@@ -242,14 +254,15 @@ class _Judge:
                 appended = self._appended.of(last)
                 self.counts["silences"] += 1
                 if not last.unfences or appended is None or appended[1] > since_ns:
-                    continue  # it is fenced, or sent a heartbeat meanwhile
+                    continue  # the broker is fenced, or was unfenced during the silence
                 self._broken(
                     NEVER_FENCED,
                     last,
                     f"Broker {last.broker} was unfenced at offset {last.offset} and is not fenced, though "
                     f"{silence.words} from {silence.from_ns / 1e9:.3f} s to {silence.to_ns / 1e9:.3f} s. "
                     f"{office.node} was the controller from {office.began_ns / 1e9:.3f} s on, and had committed all "
-                    f"below {worked[1]} at {worked[0] / 1e9:.3f} s; a session lasts {office.session_ns / 1e9:g} s.",
+                    f"entries below {worked[1]} at {worked[0] / 1e9:.3f} s; a session lasts "
+                    f"{office.session_ns / 1e9:g} s.",
                     (controller, office.seq),
                 )
 
@@ -310,7 +323,7 @@ def _judge(part: Part, budget: Budget) -> SessionsFinding:
 
 
 def _records(cluster: str, copy: int, committed: int) -> Iterator[broker_traces.CommittedRecord]:
-    """The records below an offset, as far as they can be decoded."""
+    """Yield the records below an offset, up to the first one that cannot be decoded."""
     table = pq.read_table(cluster, partitioning=None)
     table = table.filter(pc.and_(pc.equal(table["copy"], copy), pc.less(table["offset"], committed)))
     for row in table.select(["offset", "epoch", "kind", "about", "fields"]).to_pylist():

@@ -5,16 +5,16 @@ write it on their nodes, so this file needs only the standard library.
 """
 
 ABSENT, MADE_BEFORE, STATES = 0, 1, 10
-"""The state of a topic that does not exist, the initial state, and the factor of the retention."""
+"""State of a topic that does not exist; initial state; factor of `retention.ms` in a state."""
 
 
 def state_of(retention_ms: int, partitions: int) -> int:
-    """Return the state of a topic that exists if it has partitions."""
+    """Return the state of a topic; ABSENT if it has no partitions."""
     return retention_ms * STATES + partitions if partitions else ABSENT
 
 
 def state_in_words(state: int) -> str:
-    """Return a state as sentences name it."""
+    """Return a clause that describes a state."""
     if state == ABSENT:
         return "removed"
     retention_ms, count = divmod(state, STATES)

@@ -1,11 +1,11 @@
 """Compares clients' changes of topics with the metadata log: topics that are created, changed, extended and deleted.
 
-Each topic has one client that changes it, one change after the other, until a change gets no answer.  So the log must
-show the acknowledged changes of a topic in this order, followed by at most the unanswered one.  A log may end early; of
-the final logs of a majority, one must contain every acknowledged change.
+Only one client changes a topic, one change after the other, until a change gets no answer.  So the log must show the
+acknowledged changes of a topic in this order, followed by at most the unanswered change.  A single log may end early,
+but one of the final logs of a majority must contain every acknowledged change.
 
-A state of a topic is one number (`topic_states.py`).  A batch changes a topic at most once, because the changes of a
-topic wait for each other, and a repeated request changes nothing.
+The state of a topic is one number (`topic_states.py`).  A batch changes a topic at most once, because a client waits
+for the answer to a change before it requests the next one, and a repeated request changes nothing.
 """
 
 from __future__ import annotations
@@ -35,12 +35,18 @@ MISSING, OTHER = "acknowledged change of a topic is in no log", "log shows a cha
 SIZE_BYTES_PER_ROW = 1500
 
 States = Mapping[str, Sequence[tuple[int, int]]]
-"""Name of a topic -> (offset of the last record, state), one for each batch that changes its state."""
+"""Name of a topic -> (offset of its last record in the batch, state) of each batch that changes its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicClash:
-    """One disagreement.  node: of the log, "" for all.  offsets: of its records.  events: rows of the history."""
+    """One disagreement between clients and logs.
+
+    words: the disagreement, as one sentence
+    node: node of the log; "" for all logs
+    offsets: offsets of the records
+    events: rows of the history
+    """
 
     kind: str
     words: str
@@ -51,8 +57,11 @@ class TopicClash:
 
 @dataclass(frozen=True, slots=True)
 class TopicsFinding:
-    """acknowledged: number of changes. logs: number of final ones that were read. states: number of states of topics in
-    all of them.
+    """Finding on the topics of a run.
+
+    acknowledged: number of acknowledged changes
+    logs: number of final logs that were read
+    states: number of states of topics in these logs
     """
 
     clashes: tuple[TopicClash, ...] = ()
@@ -65,8 +74,9 @@ class TopicsFinding:
 def states_in(records: Iterator[tuple[int, int, str, str, dict[str, Any]]]) -> States:
     """Return the states that each topic went through.
 
-    records: (base offset of the batch, offset, kind, about, fields) in order of offset, as in schema CLUSTER; a
-    `retention.ms` of a topic is of the kind "retention", about its name, with the field "value"."""
+    records: (base offset of the batch, offset, kind, about, fields) in order of offset, as in schema CLUSTER.  A record
+    of a topic's `retention.ms` has the kind "retention", the topic's name as `about`, and the field "value".
+    """
     names: dict[str, str] = {}
     retention: dict[str, int | None] = {}
     partitions: dict[str, int] = {}
@@ -107,8 +117,11 @@ def states_in(records: Iterator[tuple[int, int, str, str, dict[str, Any]]]) -> S
 def clashes_of(
     changes: Mapping[str, Sequence[Operation]], logs: Mapping[str, States], *, enough: bool
 ) -> list[TopicClash]:
-    """Return each disagreement. changes: of each topic, in order of call. enough: True if `logs` are those of a
-    majority.
+    """Return all disagreements.
+
+    changes: name of a topic -> its changes, in the order in which they were invoked
+    logs: node -> states of the topics in its log
+    enough: True if `logs` are those of a majority
     """
     clashes: list[TopicClash] = []
     for name, operations in changes.items():
@@ -166,9 +179,11 @@ def _judge(part: Part, budget: Budget) -> TopicsFinding:
     whole = {node: log for node, (log, _) in files.items() if not log_start(log, copies[node])}
     logs = {node: states_in(_records(log, files[node][1], copies[node])) for node, log in whole.items()}
     enough = 2 * len(logs) > part.params["voters"]
-    unknown = [f"the log of {node} begins behind a snapshot" for node in files if node not in whole]
+    unknown = [f"the log of {node} begins after a snapshot" for node in files if node not in whole]
     if not enough:
-        unknown.append(f"{len(logs)} whole logs of {part.params['voters']} controllers are no majority")
+        unknown.append(
+            f"only {len(logs)} of {part.params['voters']} controllers have a log from offset 0 on, which is no majority"
+        )
     return TopicsFinding(
         tuple(clashes_of(changes, logs, enough=enough)),
         sum(operation.returned for operation in operations),
