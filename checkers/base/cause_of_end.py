@@ -1,8 +1,8 @@
-"""The last lines of a program that give the reason of its end.
+"""Finds the lines in a program's output that give the reason of its end.
 
-The last line is seldom the reason: Rust ends with a note on RUST_BACKTRACE, and other threads continue to log.  So this
-looks for the last panic, traceback or fatal error, in the forms of common languages; then for the last line of level
-fatal or error.
+The last line is seldom the reason: Rust ends with a note on RUST_BACKTRACE, and other threads continue to log.  So the
+search is for the last panic, traceback or fatal error, in the forms of common languages, and then for the last line of
+level fatal or error.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _INDENTED = re.compile(r"^\s")
 
 
 def is_note(line: str) -> bool:
-    """Return whether a line only says how to see more."""
+    """Return True if a line only explains how to get more output."""
     return bool(_NOTE.match(line))
 
 
 def cause_of_end(lines: Sequence[str]) -> list[str]:
-    """Return the lines that give the reason of a program's end, at most _CAUSE_LINES; [] if none is recognized.
+    """Return at most _CAUSE_LINES lines that give the reason of a program's end; [] if none is recognized.
 
-    lines: its output, in order, with indentation.
+    lines: output of the program, in order, with indentation
     """
     known = [line for line in lines[-LINES_LOOKED_AT:] if line.strip()]
     for place in reversed(range(len(known))):
@@ -52,7 +52,7 @@ def cause_of_end(lines: Sequence[str]) -> list[str]:
 
 
 def _last_burst(lines: Sequence[str], level: re.Pattern[str]) -> list[str]:
-    """Return the first lines of the last unbroken run of lines of this level; later ones give details."""
+    """Return the first lines of the last group of successive lines of this level; later lines give only details."""
     last = max((place for place, line in enumerate(lines) if level.search(line)), default=-1)
     first = last
     while first > 0 and level.search(lines[first - 1]):
@@ -62,5 +62,5 @@ def _last_burst(lines: Sequence[str], level: re.Pattern[str]) -> list[str]:
 
 
 def _in_traceback(lines: Sequence[str], place: int) -> bool:
-    """Return whether this line ends a traceback of Python, which is then found a little later."""
+    """Return True if this line ends a traceback of Python, which the search finds at its first line."""
     return any(_PYTHON in line for line in lines[max(0, place - 60) : place])

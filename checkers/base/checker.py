@@ -4,17 +4,17 @@ A checker is a value: it names its needs, splits a run, judges parts, combines f
 
     run folder --split--> parts --judge (pure, in a Spark worker or in process)--> findings --combine--> Verdict
 
-A part names files and a slice of them.  `judge` opens the files itself, so no row passes through the JVM.  The same
-`judge` runs in process and on Spark, and its findings are equal bit for bit.  If a part needs more memory than its
-budget allows, `judge` raises BeyondBudget; if it runs out of steps, its finding states what is unknown.  The other
-parts are judged as usual.
+A part names files and the slice of the files to judge.  `judge` opens the files itself, so no row passes through the
+JVM.  The same `judge` runs in process and on Spark, and its findings are equal bit for bit.  If a part needs more
+memory than its budget allows, `judge` raises BeyondBudget.  If a part exceeds its budget of steps, its finding states
+what is unknown.  The other parts are judged as usual.
 
-*Tasks.*  One part to judge, with all that a worker needs, in this process or on a node of Spark.
+*Tasks.*  A task is one part with everything that a worker needs to judge the part, in this process or on a Spark node.
 
-A task that does not end is abandoned.  Budgets count steps, so that a history has one verdict on every machine; the
-wall clock is a backstop against errors of the checkers themselves, and lies outside that promise.  So a task runs in a
-separate thread, and the caller waits for it only a limited time.  Compiled kernels run without the interpreter's lock,
-so the caller can give up even if a kernel hangs.  An abandoned thread gets an exception at its next step in Python.  It
+Budgets count steps, so that a history has the same verdict on every machine.  A time limit protects only against errors
+of the checkers themselves; a verdict that depends on it may differ between machines.  A task runs in a separate thread,
+and after the time limit the caller abandons this thread.  Compiled kernels run without the interpreter's lock, so the
+caller continues even if a kernel hangs.  An abandoned thread gets an exception at its next step in Python.  The thread
 is a daemon, so it never delays the end of the process.
 """
 
@@ -51,23 +51,24 @@ Need = Literal[
 ]
 """A need of a checker.
 
-history: the operations of clients.
-logs, traces: files that the servers wrote.
-nodes: server processes that faults act on.
-model: the workload names this checker, because no other checker understands its histories.
-unique-values: the workload writes no value twice to a key.
-client-records: the logs contain clients' writes, not only decisions of controllers.
-topic-logs: copies of the logs of topics, with the checkpoint files beside them.
-two-implementations: the subject compares the output or the reading of two implementations of one format.
-kraft-steps: logs and traces of the bundled KRaft.  Its protocol must know a cause for each record and each row.
+history: the operations of clients
+logs, traces: files that the servers wrote
+nodes: server processes on which faults act
+model: the workload names this checker, because only this checker understands the workload's histories
+unique-values: the workload writes no value twice to a key
+client-records: the logs contain clients' writes, not only decisions of controllers
+kraft-records: the logs contain metadata records of KRaft
+topic-logs: copies of the logs of topics, with their checkpoint files
+two-implementations: the subject compares the output or the reading of two implementations of one format
+kraft-steps: logs and traces of the bundled KRaft, whose protocol has a cause for each record and each row
 """
 
 
 Ground = Literal["times", "answerers"]
-"""Grounds of a violation besides its rows.
+"""Facts besides its rows on which a violation may depend.
 
-times: invocation and answer times of operations, compared with times in the servers' traces.
-answerers: the servers that gave answers.
+times: invocation and answer times of operations, compared with times in the servers' traces
+answerers: the names of the servers that answered
 """
 
 
@@ -87,9 +88,10 @@ class BeyondBudget(Exception):
 class Budget:
     """Limits of one part.
 
-    steps, size_bytes: counted inside the kernel, so that a history gets the same verdict on every machine.
-    wall_s: a last limit in seconds.  A part that takes longer is unknown, and that may depend on the machine
-    (`base/checker.py`).
+    steps: maximum number of steps
+    size_bytes: maximum memory in bytes.  Both are counted and not measured, so that a history has the same verdict on
+    every machine.
+    wall_s: maximum duration in seconds.  A part that takes longer is unknown, which may depend on the machine.
     """
 
     steps: int = 200_000_000
@@ -97,7 +99,10 @@ class Budget:
     wall_s: float = 900.0
 
     def demand(self, size_bytes: int, what: str) -> None:
-        """Raise BeyondBudget if this data, in the plural, needs more memory."""
+        """Raise BeyondBudget if some data needs more memory than the budget.
+
+        what: the data, in the plural, for the message
+        """
         if size_bytes > self.size_bytes:
             raise BeyondBudget(f"{what} are beyond the budget of {self.size_bytes} bytes")
 
@@ -106,15 +111,19 @@ class Budget:
 class Checker:
     """One checker.
 
-    name: as in results.json.  title: as in the report.  question: what the checker decides, one sentence for readers.
-    split: run -> parts.  judge: part and its budget -> finding.  combine: run and findings, in the order of parts.
-    needs: the checker does not judge a run that lacks one of these (`checkers.catalog.select`), nor one whose nodes
-    delivered none of the logs or traces that it needs (`stored_run.not_judged`): then `combine` is not called.
-    rests_on: grounds of its violations.  If a run refutes one of them, they become unknown.
-    about_the_run: it judges the test itself, and may be valid with zero counts.
-    in_process: its code is in a user's own file, which workers of Spark lack.
+    name: its name in results.json
+    title: its title in the report
+    question: the question that the checker decides, one sentence for readers
+    split: function of a run; returns its parts
+    judge: function of a part and its budget; returns a finding
+    combine: function of a run and its findings, in the order of the parts; returns the verdict
+    needs: the checker does not judge a run that lacks one of these (`checkers.catalog.select`), nor a run without any
+    logs or traces if the checker needs them (`stored_run.not_judged`); then `combine` is not called
+    rests_on: facts on which its violations depend.  If a run refutes one of these facts, the violations become unknown.
+    about_the_run: True if the checker judges the test itself; then it may be valid although all its counts are zero
+    in_process: True if the checker's code is in a user's own file, which Spark workers do not have
 
-    Raises ValueError for a need that nothing offers.
+    Raises ValueError for an unknown need.
     """
 
     name: str
@@ -143,7 +152,7 @@ def checker_of_run(
     needs: frozenset[Need] = frozenset({"history"}),
     about_the_run: bool = True,
 ) -> Checker:
-    """Return a checker without parts: it judges the run as a whole, where verdicts are combined."""
+    """Return a checker without parts: its `combine` judges the run as a whole."""
     return Checker(name, title, question, no_parts, no_finding, combine, needs, about_the_run=about_the_run)
 
 
@@ -152,14 +161,14 @@ def no_parts(run: StoredRun) -> Sequence[Part]:
 
 
 def no_finding(part: Part, budget: Budget) -> None:
-    """Never called: there are no parts."""
+    """Never called, because there are no parts."""
 
 
 R = TypeVar("R")
 
 
 class OutOfTime(RuntimeError):
-    """A task took longer than the wall clock allows; the message contains the limit."""
+    """A task exceeded its time limit; the message contains the limit."""
 
 
 def within(wall_s: float, work: Callable[[], R]) -> R:
@@ -178,7 +187,7 @@ def within(wall_s: float, work: Callable[[], R]) -> R:
 
 
 class _Running(Generic[R]):
-    """The work of one thread, and how it ended."""
+    """The work of one thread, with its result or its exception."""
 
     def __init__(self, work: Callable[[], R]) -> None:
         self.work = work
@@ -209,7 +218,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The result of a task.  finding: the value of `judge`, None if it failed; failure: why, in one sentence."""
+    """The result of a task.
+
+    finding: the value of `judge`; None if `judge` failed
+    failure: reason of the failure in one sentence, or ""
+    seconds: duration in seconds
+    """
 
     finding: Any
     failure: str
@@ -217,11 +231,14 @@ class Judged:
 
 
 class CannotJudge(RuntimeError):
-    """No place to judge in is available; the message gives the reason and the remedy."""
+    """Tasks cannot be judged in the requested place; the message gives the reason and the remedy."""
 
 
 class TaskJudge(Protocol):
-    """A place where tasks are judged (Spark).  description: the place in words, for results.json."""
+    """A place where tasks are judged (Spark).
+
+    description: the place in words, for results.json
+    """
 
     @property
     def description(self) -> str: ...
@@ -237,7 +254,7 @@ def judge_task(task: Task) -> Judged:
     try:
         finding = within(task.budget.wall_s, lambda: task.judge(task.part, task.budget))
         return Judged(finding, "", time.perf_counter() - began)
-    except (Exception, SystemExit) as problem:  # noqa: BLE001 - a judge that breaks proves nothing, and stops no other
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - a failed judge proves nothing, and stops no other judge
         return Judged(None, f"{named(task.part)}: {in_words(problem)}", time.perf_counter() - began)
 
 
@@ -247,7 +264,7 @@ def named(part: Part) -> str:
 
 
 def in_words(problem: BaseException) -> str:
-    """Return the failure in one sentence, for readers who did not write the checker."""
+    """Return a description of a failure in one clause, for readers who did not write the checker."""
     match problem:
         case MemoryError():
             return "out of memory"

@@ -1,9 +1,9 @@
 """Histories, logs and traces as Arrow tables: schemas, readers and writers.
 
-While the test runs, a history is an Arrow IPC stream (`history.arrows`).  If the harness is killed, the stream loses at
-most its last second.  A Parquet file could not be read at all, because its footer would be missing.  Sealing turns the
-stream into `history.parquet`, in index order.  A subject turns the files of its nodes into LOG, COPIES and TRACE (see
-the comments in `columns.sql`, which states the columns of all these tables).
+While the test runs, a history is an Arrow IPC stream (`history.arrows`).  If the harness is killed, at most the last
+second of the stream is lost.  A Parquet file would be unreadable then, because its footer would be missing.  Sealing
+converts the stream to `history.parquet`, in index order.  A subject converts the files of its nodes to LOG, COPIES and
+TRACE.  `columns.sql` defines the columns of all these tables and explains them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _STATED = Path(__file__).with_name("columns.sql").read_text(encoding="utf-8")
 
 
 def tables_in(stated: str, types: Mapping[str, pa.DataType]) -> dict[str, pa.Schema]:
-    """Return the tables that a text of SQL defines: name -> its columns. types: name of a type there -> the type."""
+    """Return name -> columns of each table that an SQL text defines.
+
+    types: name of a type in the text -> Arrow type
+    """
     return {
         name: pa.schema(
             pa.field(column, types[kind], nullable=not null)
@@ -55,7 +58,7 @@ TRACE_EVENTS: Mapping[str, str] = {
     name: " ".join(meaning.split()).replace("''", "'")
     for name, meaning in re.findall(r"^  \('([\w-]+)',\n    '(.*?)'\)[,;]$", _STATED, re.MULTILINE | re.DOTALL)
 }
-"""Value of `event` in a trace -> the meaning of the other columns."""
+"""Value of `event` in a trace -> meaning of the other columns of its row."""
 
 
 def events_to_table(events: Iterable[Event]) -> pa.Table:
@@ -76,19 +79,17 @@ def read_stream(path: Path) -> pa.Table:
 
 
 def read_stream_to(path: Path) -> tuple[pa.Table, str]:
-    """Like `read_stream`.  Also returns the reason why the stream is incomplete, "" if it is complete
-    (`StreamReader.torn`).
-    """
+    """Return (the table of `read_stream`, reason why the stream is incomplete, or "")."""
     stream = StreamReader(path)
     return pa.Table.from_batches(list(stream), schema=HISTORY), stream.torn
 
 
 class StreamReader:
-    """Reads the record batches of an Arrow IPC stream, one after another, up to the first that cannot be read.
+    """Reads the record batches of an Arrow IPC stream, one after another, up to the first unreadable batch.
 
-    torn: reason why the stream is incomplete, known after the last batch.  It is "" if nothing follows the batches but
-    the mark that closes a stream.  Each batch is validated, so that no damaged offset points outside its buffers.
-    Memory: one batch.  Raises MalformedHistory if not even the schema can be read.
+    torn: reason why the stream is incomplete, known after the last batch; "" if only the end mark follows the batches
+    Each batch is validated, so that no corrupt offset points outside the buffers.  Memory: one batch.  Raises
+    MalformedHistory if not even the schema can be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -118,9 +119,9 @@ class StreamReader:
 
 
 def read_history(run_folder: Path) -> pa.Table:
-    """Return the history of a run, sealed (`history.parquet`) or not (`history.arrows`), in index order.
+    """Return the history of a run in index order, from `history.parquet` if the run is sealed, else `history.arrows`.
 
-    Raises MalformedHistory if there is neither, or if it cannot be read.
+    Raises MalformedHistory if both files are missing, or if the file cannot be read.
     """
     sealed = run_folder / "history.parquet"
     if sealed.exists():

@@ -1,14 +1,15 @@
-"""The history: what clients invoked, what the system answered, and in which order the harness recorded it.
+"""The history: the operations that clients invoked and the answers of the system, in the order of recording.
 
-Every other package may import this file, and it imports none of them.  It needs only the standard library, so that
-it also loads on nodes.  `columns.py` holds the Arrow schemas.
+Every other package may import this file, but the file imports no other package.  It needs only the standard library,
+so that nodes can load it, too.  `columns.py` defines the Arrow schemas.
 
-Theory.  A history is a list of events.  An operation is an `INVOKE` and, later, one completion of the same process.
-`OK` means that it happened, and holds the answer.  `FAIL` means that it certainly did not happen.  `INFO` means that
-the outcome is unknown: the operation stays open for ever, and the process is retired.
+A history is a list of events.  An operation is an `INVOKE` and, later, one completion of the same process.  `OK` means
+that the operation happened; the completion contains the answer.  `FAIL` means that the operation certainly did not
+happen.  `INFO` means that the outcome is unknown: the operation stays open for ever, and the process is retired.
 
-`index` alone decides order; `time_ns` is for display.  The harness records an invoke before the operation leaves, and
-the completion after the answer has arrived.  This can only widen intervals, so it causes no false alarm.
+Only `index` decides order; `time_ns` is for display.  The harness records an invoke before the request is sent, and the
+completion after the answer has arrived.  So recorded intervals are never shorter than the real ones, which causes no
+false alarm.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ NEMESIS = -1
 """The process number under which faults are recorded."""
 
 CREATE = "create"
-"""The f with which set-up creates an object.  It does not state what the object holds, so no model judges it."""
+"""The f with which set-up creates an object.  No model judges it, because it does not state a value of the object."""
 
 MISMATCH_ERRORS = (None, "mismatch")
-"""Values of `error` if a failed cas is also an observation: the register did not hold the expected value."""
+"""Values of `error` with which a failed cas also shows that the register did not have the expected value."""
 
 HARNESS_NODE = ""
 """`node` of an event that no node answered."""
@@ -48,16 +49,16 @@ class Type(IntEnum):
 class Event:
     """One row of a history.
 
-    index: position in the history, from 0, without gaps.
-    time_ns: monotonic nanoseconds since the test began (display only).
-    process: logical process, one operation at a time; `NEMESIS` for faults.
-    f: the invoked function (`read`, `write`, `cas`, ...).
-    key: the object, or None if the operation has none.
+    index: position in the history, from 0, without gaps
+    time_ns: monotonic nanoseconds since the test began (display only)
+    process: logical process, which has at most one open operation; `NEMESIS` for faults
+    f: the invoked function (`read`, `write`, `cas`, ...)
+    key: the object, or None if the operation has none
     value, value2: int64 or None; for a cas the expected and the new value.  A read's answer is the
-        `value` of its completion; None there means the object holds nothing (nil).
-    payload: JSON text for all that does not fit two integers (transactions, lists), else None.
-    error: the reason of a FAIL or INFO.
-    node: the node that answered, or the node that received the request.
+        `value` of its completion; None there means that the object has no value (nil).
+    payload: JSON text for values that do not fit into two integers (transactions, lists), else None
+    error: the reason of a FAIL or INFO
+    node: the node that answered, or the node that received the request
     """
 
     index: int
@@ -78,17 +79,18 @@ class Event:
         return Event(**{**row, "type": Type(row["type"])})
 
     def as_row(self) -> dict[str, Any]:
-        """Return the row of a table of schema HISTORY, as a witness holds it."""
+        """Return the event as a row of schema HISTORY, as a witness contains it."""
         return {name: getattr(self, name) for name in self.__slots__} | {"type": int(self.type)}
 
 
 def paired(
     events: Iterable[E], type_of: Callable[[E], Type], process_of: Callable[[E], int]
 ) -> list[tuple[E, E | None]]:
-    """Return each invoke with its completion, None while it is open, in the order of the invokes.
+    """Return (invoke, its completion or None) of each operation, in the order of the invokes.
 
-    events: in index order, in any representation.  A completion without an invoke is left out.  An invoke of a process
-    whose operation is open leaves that one open.  `pairing.paired_rows` does the same on whole columns.
+    events: in index order, in any representation
+    A completion without an invoke is left out.  If a process invokes an operation while another one is open, the other
+    one stays open.  `pairing.paired_rows` does the same on columns.
     """
     open_of: dict[int, int] = {}
     pairs: list[tuple[E, E | None]] = []
@@ -106,7 +108,7 @@ _TIME_OUT = re.compile(r"time-?d?-? ?out", re.IGNORECASE)
 
 
 def doubt_of_refusal(error: object) -> str:
-    """Return the doubt about a failure with this error, as the end of a sentence; "" unless it is a time-out."""
+    """Return why a FAIL with this error proves nothing, as the end of a sentence; "" unless the error is a time-out."""
     if not _TIME_OUT.search(str(error)):
         return ""
     return "a time-out does not prove that it did not happen: record it as info"

@@ -1,13 +1,14 @@
-"""The independent search for an order that explains the operations.  It is slow and plain.
+"""The independent search for an order that explains the operations.  It is slow and simple.
 
-It shares no code with the kernels.  Tests compare the kernels with it, and it judges every witness again.
+The search shares no code with the kernels.  Tests compare the kernels with the search, and the search judges every
+witness again.
 
-The method is that of Wing & Gong (1993).  A step linearizes one more operation.  It may be any operation that was
-invoked before the first return of those not yet linearized.  As in Lowe (2017), the search remembers every pair of
-linearized operations and state, and explores no pair twice.
+The method is that of Wing & Gong (1993).  A step linearizes one more operation: any operation that was invoked before
+the first return of the operations not yet linearized.  As in Lowe (2017), the search remembers every pair of (set of
+linearized operations, state), and explores no pair twice.
 
 A `Model` describes a small object.  It is a function from a state and an operation to the next state, or to `REFUSED`
-if that state does not allow the answer.
+if the operation's answer is impossible in that state.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from typing import Final
 class RegisterOperation:
     """One operation on a register that may have taken effect.
 
-    call, ret: event indices.  ret is None if the operation never returned.  Then it may take effect at any time after
-    its call, or never.
-    value: the value read or written, or expected by a cas. value2: the new value of a cas.
+    value: the value that was read or written, or that a cas expected
+    value2: the new value of a cas
+    call: index of the invoke
+    ret: index of the completion; None if the operation never returned.  Then it may take effect at any time after its
+    call, or never.
     """
 
     f: str
@@ -39,17 +42,20 @@ Model = Callable[[State, RegisterOperation], object]
 
 
 class Disagreement(AssertionError):
-    """A checker reports that a window has no order, but this search finds one, so no violation may be claimed."""
+    """A checker reports that no order explains some operations, but this search finds one.
+
+    Then the checker must not report a violation.
+    """
 
 
 class SearchExhausted(RuntimeError):
-    """The search needs more configurations than it may hold, so the verdict is unknown."""
+    """The search exceeded its maximum number of configurations, so the verdict is unknown."""
 
 
 def register(state: State, operation: RegisterOperation) -> object:
-    """Return the model of a register with reads, writes and cas.  None is nil.  A cas succeeded, so its value must
-    match.
+    """Apply an operation to a register with reads, writes and cas.
 
+    The state None is nil.  Only successful cas are passed, so the expected value of a cas must equal the state.
     Raises ValueError for any other function.
     """
     match operation.f:
@@ -68,7 +74,7 @@ def linearizable(
     model: Model = register,
     configurations_max: int = 1_000_000,
 ) -> bool:
-    """Return whether some order from one of the states explains all operations.  Raises SearchExhausted."""
+    """Return True if some order that begins in one of the states explains all operations.  Raises SearchExhausted."""
     return bool(_explore(operations, states, model, configurations_max, stop_at_first=True))
 
 
@@ -78,9 +84,9 @@ def reachable_states(
     model: Model = register,
     configurations_max: int = 1_000_000,
 ) -> set[State]:
-    """Return every state in which an order of all returned operations may end.  Raises SearchExhausted.
+    """Return every state in which a legal order of all returned operations may end.  Raises SearchExhausted.
 
-    Such an order may also contain operations that never returned.
+    The order may also contain operations that never returned.
     """
     return _explore(operations, states, model, configurations_max, stop_at_first=False)
 
@@ -91,10 +97,10 @@ def longest_order(
     model: Model = register,
     configurations_max: int = 60_000,
 ) -> tuple[State, tuple[int, ...]] | None:
-    """Return the legal order, from any of the states, that contains the most returned operations.
+    """Return the legal order that contains the most returned operations and begins in any of the states.
 
-    Returns (its first state, indices of the operations in its order); None if there are too many orders to try.  Of the
-    operations that may come next, the one that returned first is tried first.
+    Returns (first state of the order, indices of its operations), or None if there are too many orders.  The search
+    tries the operation that returned first before all others.
     """
     best: tuple[int, State, tuple[int, ...]] = (-1, None, ())
     tried = 0
@@ -123,8 +129,9 @@ def _returned_at(operation: RegisterOperation) -> float:
 def _explore(
     operations: Sequence[RegisterOperation], states: Iterable[State], model: Model, limit: int, *, stop_at_first: bool
 ) -> set[State]:
-    """Return the states of all configurations in which every returned operation is linearized, or only the first
-    found.
+    """Return the states of all configurations in which every returned operation is linearized.
+
+    stop_at_first: True to return only the first such state
     """
     must = sum(1 << i for i, operation in enumerate(operations) if operation.ret is not None)
     pending: list[tuple[int, State]] = [(0, state) for state in states]
@@ -150,8 +157,9 @@ def _explore(
 
 
 def _candidates(operations: Sequence[RegisterOperation], done: int) -> list[int]:
-    """Return the operations that may be linearized next: they were invoked before the first return of the remaining
-    ones.
+    """Return the indices of the operations that may be linearized next.
+
+    They were invoked before the first return of all operations that are not linearized yet.
     """
     waiting = [i for i in range(len(operations)) if not done >> i & 1]
     first_ret = min((ret for i in waiting if (ret := operations[i].ret) is not None), default=None)

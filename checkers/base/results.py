@@ -1,10 +1,10 @@
 """The verdicts of the last judging, `results.json`, as typed values: one reader and one writer.
 
-Reading is strict, like that of other small files (`record/run_record.py`): damage is one BrokenFile, which names the
-file and the field.  Older versions of the project wrote fewer fields.  Such a file gets the defaults of the types.
-Fields that every version wrote are required: the verdict of the run, and the verdict of each checker.
+Reading is strict, like that of other small files (`record/run_record.py`): an error in the file raises one BrokenFile,
+which names the file and the field.  Older versions of the project wrote fewer fields; a missing field gets the default
+of its type.  Fields that every version wrote are required: the verdict of the run, and the verdict of each checker.
 
-An empty field is left out of the file (results/README.md lists them all).
+An empty field is left out of the file (results/README.md lists all fields).
 """
 
 from __future__ import annotations
@@ -23,15 +23,21 @@ from checkers.record.run_record import decoded, read_json
 
 RESULTS = "results.json"
 ATTRIBUTION = "attribution.json"
-"""File with the number of sightings of a violation without each fault (`harness.campaign.shrink`)."""
+"""File that gives, for each fault, the number of runs without this fault in which a violation was still seen
+(`harness.campaign.shrink`).
+"""
 VACUITY, AVAILABILITY, STATISTICS = "vacuity", "availability", "statistics"
-"""The checkers whose details have their own types."""
+"""Names of the checkers whose details have types of their own."""
 
 _T = TypeVar("_T")
 
 
 class RunVerdict(StrEnum):
-    """The verdict of a run.  HARNESS_FAILED: it began and could not be judged.  NOT_JUDGED: it has no results."""
+    """The verdict of a run.
+
+    HARNESS_FAILED: the run began but could not be judged
+    NOT_JUDGED: the run has no results
+    """
 
     VALID = "valid"
     INVALID = "invalid"
@@ -42,10 +48,12 @@ class RunVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One measured quantity of a run with its minimum. met: value >= least. words: meaning of the value. advice: remedy
-    for a shortfall.
+    """One measured quantity of a run and its minimum.
 
-    demanded: True if a shortfall makes the verdict unknown.
+    least: the minimum of `value`
+    words: meaning of the value
+    demanded: True if a shortfall makes the verdict unknown
+    advice: remedy for a shortfall
     """
 
     name: str
@@ -69,7 +77,11 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class KindNeverInForce:
-    """A kind of fault of a run that was never in force. dealt: number of its cards. reasons: why none was in force."""
+    """A kind of fault that the schedule of a run contains but that was never in force.
+
+    dealt: number of cards of this kind in the schedule
+    reasons: reasons why no card was in force
+    """
 
     kind: str
     dealt: int = 0
@@ -78,7 +90,10 @@ class KindNeverInForce:
 
 @dataclass(frozen=True, slots=True)
 class WaivedDemand:
-    """A demand that the user waived by name. shortfall: the missing part, "" if the demand was met."""
+    """A demand that the user waived by name.
+
+    shortfall: the part of the demand that was not met; "" if the demand was met
+    """
 
     name: str
     shortfall: str = ""
@@ -96,15 +111,20 @@ class VacuityDetails:
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityDetails:
-    """Part of the details of the checker `availability`: the waived silences, in words."""
+    """Part of the details of the checker `availability`.
+
+    waived: periods without a successful operation that the user waived, in words
+    """
 
     waived: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorCount:
-    """An error that clients met. fail, info: number of operations that failed with it, and of those with unknown
-    outcome.
+    """An error that clients received.
+
+    fail: number of operations that failed with this error
+    info: number of operations of unknown outcome with this error
     """
 
     error: str
@@ -114,9 +134,11 @@ class ErrorCount:
 
 @dataclass(frozen=True, slots=True)
 class StatisticsDetails:
-    """The details of the checker `statistics`. errors: the most frequent first. functions: f -> numbers of its
-    outcomes, and its "latency_ms": with or without faults -> quantiles.
-    refused_connections: operations of unknown outcome although a connection was refused.
+    """The details of the checker `statistics`.
+
+    errors: errors of clients, the most frequent first
+    functions: f -> number of operations with each outcome, and "latency_ms": with or without faults -> quantiles
+    refused_connections: number of operations of unknown outcome although a connection was refused
     """
 
     errors: tuple[ErrorCount, ...] = ()
@@ -126,9 +148,12 @@ class StatisticsDetails:
 
 @dataclass(frozen=True, slots=True)
 class CheckerResult:
-    """The result of one checker: its `Verdict`, and text for readers. witness: the worst one first.
+    """The result of one checker: its `Verdict`, and text for readers.
 
-    title, question: for readers, "" if the checker was not known.  seconds: of work, summed over all places."""
+    witness: witnesses, the worst first
+    title, question: text for readers; "" if the checker was unknown
+    seconds: duration of judging in seconds, summed over all parts
+    """
 
     verdict: Validity
     looked_at: Mapping[str, int | float | str | bool] = field(default_factory=dict)
@@ -146,23 +171,27 @@ class CheckerResult:
 
     @property
     def why(self) -> str:
-        """Return one sentence: why it is unknown, or how its validity was decided; "" if there is nothing to say."""
+        """Return the reason of an unknown verdict, or how a valid one was decided, in one sentence; "" if none."""
         return self.reason or _detail(self.details.get("decided", ""), str, "decided")
 
     @property
     def violations_by_kind(self) -> Mapping[str, int]:
-        """Return kind of violation -> number found, with or without a witness; {} if the checker did not count them."""
+        """Return kind of violation -> number of violations, with or without a witness; {} if they were not counted."""
         return _detail(self.details.get(VIOLATIONS_BY_KIND, {}), dict[str, int], VIOLATIONS_BY_KIND)
 
     def figure(self, name: str) -> int:
-        """Return the amount of this kind that it examined; 0 if it names none."""
+        """Return the figure of this name in `looked_at`; 0 if there is none."""
         value = self.looked_at.get(name, 0)
         return 0 if isinstance(value, str) else int(value)
 
 
 @dataclass(frozen=True, slots=True)
 class PlantedBugResult:
-    """Record of whether a run found its planted bug. reason: of that decision."""
+    """Record of whether a run found its planted bug.
+
+    bug: name of the planted bug
+    reason: reason why it counts as found or not found
+    """
 
     bug: str
     found: bool
@@ -171,7 +200,12 @@ class PlantedBugResult:
 
 @dataclass(frozen=True, slots=True)
 class SignerWords:
-    """The signer of a run. by: a `checkers.sealing.manifest.SignedBy`. key: its fingerprint. words: one clause."""
+    """The signer of a run.
+
+    by: a `checkers.sealing.manifest.SignedBy`
+    key: fingerprint of the signer's key
+    words: the signer as a clause
+    """
 
     by: str
     key: str = ""
@@ -180,11 +214,13 @@ class SignerWords:
 
 @dataclass(frozen=True, slots=True)
 class FindingStory:
-    """A run that `find` made, described for a user of its system: its purpose, and its result.
+    """A run that `find` made, with its purpose and its result, described for a user of the system.
 
-    name: of the finding or the clean run. clean: a clean run, or the counterpart of the finding.
-    as_expected: the finding was reproduced, or the clean run is valid.
-    words: the effect on a user's data, or the purpose of the run. witness, published: "" unless it was reproduced.
+    name: name of the finding or of the run without a bug
+    clean: True for a run without a bug, such as the counterpart of the finding
+    as_expected: True if the finding was reproduced, or if the run without a bug is valid
+    words: the effect on a user's data, or the purpose of the run
+    witness, published: "" unless the finding was reproduced
     """
 
     name: str
@@ -201,15 +237,22 @@ class FindingStory:
 class Results:
     """The content of results.json.
 
-    verdict: of the run. exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed.
-    summary: one sentence or two for readers. reason: why the verdict differs from that of the checkers, "" if not.
-    judged_by: "in process", or Spark and its master. judging_s: duration of judging.
-    lost_elements: servers that had acknowledged lost elements, and the faults then.
-    contradiction: online findings that the sealed run does not confirm.
-    failure: why there was no test, or why judging did not finish. report_failure: why there is no page.
-    not_tested: no test took place, through no fault of the harness.
-    before: name of the file with the earlier results, if this judging refused the run.
-    planted: None without a planted bug. signer: None if an older version judged. finding: None unless `find` ran it.
+    verdict: verdict of the run
+    checkers: name -> result of the checker
+    exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed
+    summary: one or two sentences for readers
+    reason: reason why the verdict differs from that of the checkers; "" if it does not
+    judged_by: "in process", or Spark and its master
+    judging_s: duration of judging in seconds
+    lost_elements: the servers that had acknowledged lost elements, and the faults in force at that time
+    contradiction: online findings that the judging of the sealed run does not confirm
+    failure: reason why there was no test, or why judging did not finish
+    report_failure: reason why there is no page
+    not_tested: True if no test took place although the harness did not fail
+    before: name of the file with the earlier results if this judging rejected the run
+    planted: None without a planted bug
+    signer: None if an older version judged the run
+    finding: None unless `find` made the run
     """
 
     verdict: RunVerdict
@@ -231,7 +274,7 @@ class Results:
 
     @property
     def words(self) -> str:
-        """Return the verdict in words, as far as there are any."""
+        """Return the verdict in words, or ""."""
         return self.summary or self.reason
 
     @property
@@ -252,7 +295,7 @@ class Results:
         return self._details(STATISTICS, StatisticsDetails)
 
     def unknown(self) -> Results:
-        """Return the same with this verdict."""
+        """Return a copy of these results with the verdict unknown."""
         return replace(self, verdict=RunVerdict.UNKNOWN, exit_code=EXIT_CODES[Validity.UNKNOWN])
 
     def verdict_of(self, name: str) -> Validity | None:
@@ -306,7 +349,7 @@ def _of_checker(checker: CheckerResult) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a checker's value in a form that JSON can hold, which lacks floats that are not finite."""
+    """Return a checker's value as JSON values; floats that are not finite become None."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

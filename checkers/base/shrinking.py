@@ -1,9 +1,10 @@
 """Removes items while a condition still holds: large pieces first, then smaller ones.
 
-This is the minimizing half of delta debugging (Zeller and Hildebrandt 2002). The caller defines which items may be
+This is the minimizing half of delta debugging (Zeller and Hildebrandt 2002).  The caller defines which items may be
 removed without creating a violation, and the condition that shows that the violation is still there.
 
-The smallest number for which a monotone condition holds, found by halving."""
+The module also finds the smallest number for which a monotone condition holds, by bisection.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +24,15 @@ def drop_in_pieces(
     piece_most: int | None = None,
     attempts_most: int | None = None,
 ) -> Rest:
-    """Return the remainder of `rest` without the items that the condition does not need.
+    """Return `rest` without the items that the condition does not need.
 
-    items: removable items, in order. rest: the whole; the condition holds for it.
-    without: returns a rest without a piece of the items. holds: the condition.
-    piece_most: the size of the first pieces; half of the items if it is None.  Later pieces are half as large.
-    attempts_most: maximum number of tries of the condition; None: no limit.  Cost: each size of pieces tries each item
-    that is left once.
+    items: removable items, in order
+    rest: the object that contains the items; the condition holds for it
+    without: function of (some items, object); returns the object without these items
+    holds: the condition
+    piece_most: number of items in the first pieces; None for half of the items.  Later pieces are half as large.
+    attempts_most: maximum number of evaluations of the condition; None for no limit
+    Cost: for each size of pieces, each remaining item is in one attempt.
     """
     size = max(1, len(items) // 2) if piece_most is None else piece_most
     left, attempts = list(items), 0
@@ -52,7 +55,7 @@ def drop_in_pieces(
 
 
 def without_pieces(items: Sequence[Item], size: int) -> Iterator[tuple[Item, ...]]:
-    """Yield the items without each piece of this size, then without each piece of half the size, down to one."""
+    """Yield the items without one piece, for each piece of this size, then of half the size, down to one item."""
     while size:
         for begin in range(0, len(items), size):
             yield (*items[:begin], *items[begin + size :])
@@ -62,9 +65,10 @@ def without_pieces(items: Sequence[Item], size: int) -> Iterator[tuple[Item, ...
 def first_that_holds(low: int, high: int, holds: Callable[[int], bool], times: int = 0) -> int:
     """Return the smallest number in `low` .. `high` for which a monotone condition holds.
 
-    The condition must hold for `high`: the function does not try it.
+    The condition must hold for `high`; the function does not evaluate it there.
 
-    times: if small numbers are likely, give a factor.  They are tried first, in steps that grow by this factor.
+    times: factor by which the steps of the first attempts grow, from `low` on; 0 for bisection only.  A factor helps if
+    small numbers are likely.
     """
     step = 1
     while times and low < high:

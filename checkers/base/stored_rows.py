@@ -1,4 +1,4 @@
-"""Rows of a run's logs and traces, read from Parquet files and as NumPy arrays."""
+"""Reads rows of a run's logs and traces from Parquet files, and converts columns to NumPy arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES_IN_TRACES = ["node", "event", "peer", "role"]
 def over_budget(part: Part, budget: Budget, columns: Sequence[str] | None = None) -> str | None:
     """Return the reason why a part's files exceed the budget; None if they fit.  Reads only Parquet footers.
 
-    columns: the columns that will be read; None: all.
+    columns: the columns that will be read; None for all
     """
     size_bytes = 0
     for path in part.paths:
@@ -36,9 +36,10 @@ def over_budget(part: Part, budget: Budget, columns: Sequence[str] | None = None
 
 
 def read_table(path: str, columns: Sequence[str] | None = None, copy: int | None = None) -> pa.Table:
-    """Return the rows of a Parquet file. copy: only the rows of this copy of a log.
+    """Return the rows of a Parquet file.
 
-    Reads in one thread, because parts are judged side by side already.
+    copy: number of the copy of a log whose rows are returned; None for all rows
+    Reads in one thread, because parts are already judged in parallel.
     """
     file = pq.ParquetFile(path)
     if copy is None:
@@ -52,7 +53,9 @@ def read_table(path: str, columns: Sequence[str] | None = None, copy: int | None
 class LogGroup(NamedTuple):
     """A row group of a log.
 
-    number: in the file.  first, last: its lowest and highest offset.  copy: -1 if it holds rows of several copies.
+    number: its number in the file
+    first, last: its lowest and highest offset
+    copy: number of the copy whose rows it contains; -1 for several copies
     """
 
     number: int
@@ -62,8 +65,9 @@ class LogGroup(NamedTuple):
 
 
 def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGroup]:
-    """Return the row groups of a log's file that are not empty. copy: only those that may hold rows of this copy.
+    """Return the row groups of a log's file that are not empty.
 
+    copy: return only the row groups that may contain rows of this copy
     Raises ValueError if the file has no statistics of the offsets.
     """
     at = [metadata.schema.names.index(name) for name in ("offset", "copy")]
@@ -84,7 +88,7 @@ def log_groups(metadata: pq.FileMetaData, copy: int | None = None) -> list[LogGr
 
 
 def log_start(path: str, copy: int) -> int:
-    """Return the first offset of a copy of a log, which is above 0 if it follows a snapshot; 0 if the copy is empty."""
+    """Return the first offset of a copy of a log; 0 if the copy is empty.  A log after a snapshot begins above 0."""
     groups = log_groups(pq.read_metadata(path), copy)
     if all(group.copy == copy for group in groups):
         return min((group.first for group in groups), default=0)
@@ -96,9 +100,10 @@ def read_trace(
 ) -> pa.Table:
     """Return the rows of some events in a trace, in seq order.
 
-    columns: read only these, seq and event; None: all.  Give columns if there may be millions of rows, and fetch the
-    rows of witnesses with `trace_row`.  offsets: leave out row groups that certainly hold no offset of this range.
-    Opens one row group after another and keeps only the rows of these events.
+    columns: columns to read besides seq and event; None for all.  Name the columns if there may be millions of rows,
+    and read the rows of witnesses with `trace_row`.
+    offsets: skip row groups that certainly contain no offset in this range
+    Reads one row group after another and keeps only the rows of these events.
     """
     file = pq.ParquetFile(path, read_dictionary=_NAMES_IN_TRACES)
     wanted = dict.fromkeys(events, 1)
@@ -122,10 +127,9 @@ def read_trace(
 
 
 def trace_row(path: str, seq: int) -> dict[str, Any]:
-    """Return the trace row of this seq with all its columns, as a witness contains it.  Raises LookupError if there is
-    none.
+    """Return the trace row of this seq with all its columns, as a witness contains it.
 
-    Opens only row groups that may hold the row.
+    Reads only row groups that may contain the row.  Raises LookupError if there is no such row.
     """
     file = pq.ParquetFile(path)
     at = file.schema_arrow.names.index("seq")
@@ -140,8 +144,10 @@ def trace_row(path: str, seq: int) -> dict[str, Any]:
 
 
 def coded(table: pa.Table, column: str, numbers_of: Mapping[str, int], other: int = -1) -> Int64:
-    """Return a column of strings as numbers. numbers_of: string -> its number. other: the number of other strings and
-    of null.
+    """Return a column of strings as numbers.
+
+    numbers_of: string -> number
+    other: number for all other strings and for null
     """
     pieces = []
     for chunk in table[column].chunks:
@@ -152,19 +158,25 @@ def coded(table: pa.Table, column: str, numbers_of: Mapping[str, int], other: in
 
 
 def of_events(table: pa.Table, events: Iterable[str]) -> pa.Table:
-    """Return the rows of some events, in seq order. table: the trace of one node."""
+    """Return the rows of some events in seq order.
+
+    table: the trace of one node
+    """
     wanted = pa.array(list(events), pa.string())
     table = table.filter(pc.is_in(pc.cast(table["event"], pa.string()), value_set=wanted))
     return table.sort_by("seq")
 
 
 def numbers(table: pa.Table, column: str, null: int = -1) -> Int64:
-    """Return an integer column as int64. null: the number that stands for null."""
+    """Return an integer column as int64.
+
+    null: number that replaces null
+    """
     return np.asarray(pc.fill_null(pc.cast(table[column], pa.int64()), null).to_numpy(), np.int64)
 
 
 def present(table: pa.Table, column: str) -> Bools:
-    """Return whether a column is not null, for each row."""
+    """Return, for each row, True if the column is not null."""
     return np.asarray(pc.is_valid(table[column]).to_numpy(), np.bool_)
 
 
@@ -175,13 +187,14 @@ def words(table: pa.Table, column: str) -> list[str | None]:
 
 
 def row(table: pa.Table, position: int, name: str) -> dict[str, Any]:
-    """Return one row as a witness contains it: its columns, and under "table" the name of its table."""
+    """Return one row as a witness contains it: its columns, and "table" with the name of the table."""
     return {"table": name, **table.slice(position, 1).to_pylist()[0]}
 
 
 def log_rows(path: str, copy: int, offsets: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the rows of one copy at some offsets, as a witness contains them, by offset.  Missing offsets are left
-    out.
+    """Return the rows of one copy at some offsets, as a witness contains them, in order of offset.
+
+    Offsets that the copy lacks are left out.
     """
     file = pq.ParquetFile(path)
     groups = [g.number for g in log_groups(file.metadata, copy) if any(g.first <= o <= g.last for o in offsets)]

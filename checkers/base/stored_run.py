@@ -1,16 +1,17 @@
 """A stored run: the paths of its files, the content of its small files, and the demands on it.
 
-Checkers get one `StoredRun`, and read test.json and the journal only through it.
-Each file is read once, on first use.  A missing file counts as empty.  A file that cannot be used raises BrokenFile,
-and the checkers that need it are then unknown.
+Checkers get one `StoredRun`, and read test.json and the journal only through this object.
+Each file is read once, on first use.  A missing file counts as empty.  An unusable file raises BrokenFile, and the
+checkers that need the file are then unknown.
 
-*Demands* must be met before a verdict may be valid.  The harness computes them from the spec, the subject and the
-workload, before it reads any evidence.  Checkers compare the evidence with the demands.  The journal is evidence, so
-nothing in it can lower a demand.  A default value demands nothing: use it for a single history or a few collected logs.
+*Demands* must be met before a verdict may be valid.  The harness computes the demands from the spec, the subject and
+the workload before it reads any evidence, and checkers compare the evidence with the demands.  The journal is evidence,
+so nothing in the journal can lower a demand.  Default values demand nothing: use them for a single history or a few
+collected logs.
 
-*Missing evidence.*  Checkers over logs and traces share three questions.  Does this run demand such evidence?  Was it
-delivered?  Could it be read?  If it is not demanded, a checker is *not applicable*.  If it is demanded and was not
-delivered, the checker is *unknown*, unless the delivered evidence already shows a violation.
+*Missing evidence.*  A checker of logs or traces is *not applicable* if the run does not demand this evidence.  If the
+evidence is demanded but was not delivered or cannot be read, the checker is *unknown*, unless the delivered evidence
+already shows a violation.
 """
 
 from __future__ import annotations
@@ -47,34 +48,40 @@ READS_OF_A_SERVER = 100
 class Demands:
     """The demands on one run.
 
-    servers: names of the nodes that run a server.  client_nodes: names of the nodes that host clients.
-    voters: the servers of which a majority decides; empty: all of them.
-    keys: every object that clients work on.
-    final_reads: (function, key) of every read that must be ok after recovery.
-    functions: the functions that the workload states.
-    reads: functions whose answer shows a state.  writes: functions that may change a state.
-    nodes: the subject has server processes.  logs, traces: its servers deliver them.  elections: its servers elect a
-    leader.
-    faults: the run injects faults.  nemesis: name of the nemesis that injects the faults.
-    rate_hz: operations per second of all clients together; 0: clients make no pause.
-    invoked_share: share of that rate that is invoked without any fault; rate_hz contains it.  It is below 1 for
-    workloads that wait.
-    ok_share: share of the scheduled operations that can be ok without any fault.  It is below 1 for locks, because
-    an acquire fails while another client holds the lock.
-    op_timeout_s: a client waits at most so long for an answer; 0: not known.
-    time_limit_s: length of the main phase.  recovery_limit_s: the system must recover within this time.
-    unavailable_s: what the system states: for at most so long no operation succeeds while a majority is whole; 0: it
-    states nothing.
-    concurrency: number of threads.
-    ends_early: the run may end as soon as an online check finds a violation.
-    each_server_serves: every server has clients of its own, so every server must answer some.
-    routes_by_itself: no answer of a client names its server, so no server must have answered.
-    each_server_read_at_end: every server must answer the first READS_OF_A_SERVER of the final reads after recovery.
-    waived: names of demands that the user waived (`run_quality/waivers.py`).
-    holds: so many times as long as usual faults hold, because the system needs longer to fail over.
-    final_needs_recovery: what only final reads show of a system that has not recovered may be old.
-    set_up: function of every request that must be ok before the main phase.
-    registers_brokers: the metadata log holds records of brokers and partitions that no client asked for.
+    servers: names of the nodes that run a server
+    client_nodes: names of the nodes that host clients
+    voters: names of the servers of which a majority decides; empty for all servers
+    keys: names of all objects that clients use
+    final_reads: (function, key) of every read that must be ok after recovery
+    functions: the functions that the workload declares
+    reads: functions whose answer shows a state
+    writes: functions that may change a state
+    nodes: True if the subject has server processes
+    logs, traces: True if its servers deliver them
+    elections: True if its servers elect a leader
+    faults: True if the run injects faults
+    nemesis: name of the nemesis that injects the faults
+    rate_hz: operations per second of all clients together; 0 if clients make no pause
+    invoked_share: fraction of the clients' rate that is invoked without any fault; already included in rate_hz.  It is
+    below 1 for workloads that wait.
+    ok_share: fraction of the scheduled operations that can be ok without any fault.  It is below 1 for locks, because
+    an acquire fails while another client has the lock.
+    op_timeout_s: maximum time in seconds that a client waits for an answer; 0 if unknown
+    time_limit_s: duration of the main phase in seconds
+    recovery_limit_s: maximum time in seconds until the system must have recovered
+    holds: factor by which faults last longer than usual, because the system needs more time to fail over
+    unavailable_s: maximum time in seconds without a successful operation while a majority is up and reachable, as the
+    system promises; 0 if it promises nothing
+    waived: names of demands that the user waived (`run_quality/waivers.py`)
+    concurrency: number of client threads
+    ends_early: True if the run may end as soon as an online check finds a violation
+    each_server_serves: True if every server has clients of its own, so that every server must answer some operation
+    routes_by_itself: True if answers do not name the server, so that no server is required to have answered
+    registers_brokers: True if the metadata log contains records of brokers and partitions that no client requested
+    each_server_read_at_end: True if every server must answer the first READS_OF_A_SERVER of the final reads after
+    recovery
+    final_needs_recovery: True if final reads may return old values while the system has not recovered
+    set_up: functions of the requests that must be ok before the main phase
     """
 
     servers: tuple[str, ...] = ()
@@ -114,7 +121,10 @@ class StoredRun:
     """One run folder (results/README.md) and the demands on it."""
 
     def __init__(self, root: Path, demands: Demands | None = None, record: RunRecord | None = None) -> None:
-        """record: of this run, if it was read before."""
+        """Refer to the run in the folder `root`.
+
+        record: the record of this run if it was already read
+        """
         self.root = root
         self.demands = demands or Demands()
         self.record = record or RunRecord(root)
@@ -147,15 +157,15 @@ class StoredRun:
 
     @cached_property
     def outcome(self) -> RunOutcome:
-        """Return facts that only the harness knows: evidence, and no demand on the run.
+        """Return facts that only the harness knows.  They are evidence, and no demands.
 
-        Nothing is known about a run that did not end (`record.outcome` is None).
+        Returns an empty outcome if the run did not end (`record.outcome` is None).
         """
         return self.record.outcome or RunOutcome()
 
     @property
     def faults(self) -> Sequence[FaultRecord]:
-        """Return the record of each fault, in the order in which the cards of the schedule were played."""
+        """Return the record of each fault, in the order of their cards in the schedule."""
         return self.record.faults
 
     @property
@@ -165,8 +175,7 @@ class StoredRun:
 
     @cached_property
     def history_is_whole(self) -> bool:
-        """Return whether the sealed history holds every row that the journal counts, so no operation is missing from
-        it."""
+        """Return True if the sealed history has as many rows as the journal counts, so that no operation is missing."""
         ended = self.record.ended
         return ended is not None and self.history.exists() and pq.read_metadata(self.history).num_rows == ended.rows
 
@@ -174,8 +183,8 @@ class StoredRun:
     def copies(self) -> list[dict[str, Any]]:
         """Return rows of COPIES, in order of copy and node; empty if there are none.
 
-        A copy of a disk is left out if a fault had damaged that disk before, because it proves nothing about the
-        system.  If that fault was not proven, the run is unknown for that reason.
+        A copy of a disk is left out if a fault may have corrupted the disk before, because such a copy proves nothing
+        about the system.  If nothing proves that the fault was in force, the run is unknown.
         """
         return sorted(
             (row for row in self._all_copies if not self.is_damaged(row["copy"], row["node"])),
@@ -184,27 +193,32 @@ class StoredRun:
 
     @cached_property
     def final_copies(self) -> dict[str, dict[str, Any]]:
-        """Return node -> the row of its final copy, if that is readable and no fault had damaged the disk."""
+        """Return node -> the row of its final copy, if this copy is readable and no fault had corrupted the disk."""
         return {row["node"]: row for row in self.copies if row["when"] == FINAL_COPY and not row["error"]}
 
     @cached_property
     def copied_seqs(self) -> dict[str, int]:
-        """Return node -> the last seq of its trace before its last copy.  All traces were collected after that copy."""
+        """Return node -> the last seq of its trace before its last copy.  All traces were collected after this copy."""
         return {row["node"]: row["trace_seq"] for row in sorted(self.copies, key=lambda row: int(row["trace_seq"]))}
 
     @cached_property
     def damaged_copies(self) -> list[dict[str, Any]]:
-        """Return the rows of COPIES that `copies` leaves out. The disks of these nodes prove nothing, but their traces
-        still do."""
+        """Return the rows of COPIES that `copies` leaves out.
+
+        The disks of these nodes prove nothing about the system, but their traces still do.
+        """
         return [row for row in self._all_copies if self.is_damaged(row["copy"], row["node"])]
 
     def is_damaged(self, copy: int, node: str) -> bool:
-        """Return whether a fault may have damaged the disk of this node before the copy of this number."""
+        """Return True if a fault may have corrupted the disk of this node before this copy was taken.
+
+        copy: number of the copy
+        """
         return copy >= self.damaged_from.get(node, END_OF_COPIES)
 
     @cached_property
     def damaged_from(self) -> dict[str, int]:
-        """Return node -> number of the first copy that a fault on its disk may have damaged."""
+        """Return node -> number of the first copy that a fault on the node's disk may have corrupted."""
         first: dict[str, int] = {}
         for fault in self.faults:
             for node in fault.nodes if fault.carried_out and fault.damages_data else ():
@@ -212,9 +226,10 @@ class StoredRun:
         return first
 
     def _copies_since(self, node: str, began_ns: int) -> list[int]:
-        """Return numbers of the copies of a node that may have been complete only after this time.
+        """Return the numbers of the copies of a node that may have been completed after this time.
 
-        A copy whose time is not known was taken before the heal that it names, and could end later."""
+        If the time of a copy is unknown, the copy counts if the heal that it names was ordered after this time.
+        """
         later = {before_heal(f) for f in self.faults if f.heal_ordered_ns > began_ns}
         taken_ns = {(c.copy, c.node): c.taken_ns for c in self.copies_index}
         return [
@@ -233,8 +248,7 @@ class StoredRun:
 
     @cached_property
     def servers(self) -> tuple[str, ...]:
-        """Return names of the demanded servers, and of all other nodes but clients that left a log, a trace or a
-        copy."""
+        """Return the names of the demanded servers and of other nodes, except clients, with a log, trace or copy."""
         left = {*node_files(self.log), *node_files(self.trace), *(copy["node"] for copy in self.copies)}
         strangers = {name for name in left if name and not _CLIENT_NODE.fullmatch(name)}
         return tuple(sorted({*self.demands.servers, *strangers}, key=by_number))
@@ -246,12 +260,12 @@ class StoredRun:
 
 
 def before_heal(fault: FaultRecord) -> str:
-    """`when` of the copies that the harness takes before the heal of this fault."""
+    """Return the value of `when` for copies that the harness takes before the heal of this fault."""
     return f"before heal {fault.card.number}"
 
 
 def by_number(name: str) -> tuple[str, int]:
-    """Sorting key that puts n2 before n10."""
+    """Return a sorting key that orders n2 before n10."""
     digits = re.search(r"\d+$", name)
     return (name[: digits.start()], int(digits.group())) if digits else (name, -1)
 
@@ -262,9 +276,7 @@ def node_files(folder: Path) -> dict[str, str]:
 
 
 def not_judged(run: StoredRun, needs: Collection[Need]) -> Verdict | None:
-    """Return the verdict of a checker that needs "logs" or "traces" and got none at all; None if it got some of each
-    need.
-    """
+    """Return the verdict of a checker if it needs logs or traces and the run has none at all; otherwise None."""
     of_nodes = [need for need in ("logs", "traces") if need in needs]
     for need in of_nodes:
         if not getattr(run.demands, need):
@@ -276,7 +288,10 @@ def not_judged(run: StoredRun, needs: Collection[Need]) -> Verdict | None:
 
 
 def gaps(run: StoredRun, *needs: str) -> list[str]:
-    """Return the gaps of the demanded evidence, because no node delivered it or it is unreadable; one clause each."""
+    """Return one clause for each gap in the evidence: a node delivered no logs or no traces, or a file is unreadable.
+
+    needs: "logs", "traces" or both
+    """
     found = []
     everyone = run.servers
     for need, folder in (("logs", run.log), ("traces", run.trace)):

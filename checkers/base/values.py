@@ -1,17 +1,18 @@
 """Values of a history: JSON text that keeps kinds and digits, and the hashable values that checkers compare.
 
-A history stores a value that is no whole number of 64 bits as JSON.  JSON alone is too poor for the values of EDN, so
-the text follows four rules:
+A history stores a value as JSON if it is no 64-bit integer.  JSON has fewer kinds of values than EDN, so the text
+follows four rules:
 
     number           keeps all its digits; no reader of this project turns it into a float that is not the same number
     set              {"#set": [elements, in one order]}
-    key of a map     its own text, or the JSON text of a key that is no text; a text that looks like the JSON of another
-                     value stands in quotes of its own, so 1 and "1" are two keys
-    all else         plain JSON
+    key of a map     the key itself if it is a string, otherwise its JSON text; a string that looks like the JSON of
+                     another value is put into quotes, so that 1 and "1" are two keys
+    other values     plain JSON
 
 Two values are equal only if they have the same kind: a set is no list, a map is no list of pairs, and 1 is not 1.0.
 
-Names the operations of a witness by letters."""
+The module also shows values in sentences, and names the operations of a witness by letters.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +29,12 @@ SET = "#set"
 _ALL_DIGITS = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 SHORT = 40
-"""Maximum length of payloads whose decoded values are cached, because an invoke and its answer are often equal."""
+"""Maximum length of payloads in characters whose decoded values are cached: an invoke and its answer are often equal.
+"""
 
 
 class SetValue(tuple[Hashable, ...]):
-    """The elements of a set in one order.  It equals another set only, never a list."""
+    """The elements of a set in one order.  A set equals only another set, never a list."""
 
     __slots__ = ()
 
@@ -50,7 +52,7 @@ class SetValue(tuple[Hashable, ...]):
 
 
 class MapValue(tuple[tuple[str, Hashable], ...]):
-    """The entries of a map, (key, value) in order of keys.  It equals another map only, never a list of pairs."""
+    """The entries of a map, (key, value) in order of keys.  A map equals only another map, never a list of pairs."""
 
     __slots__ = ()
 
@@ -68,10 +70,10 @@ class MapValue(tuple[tuple[str, Hashable], ...]):
 
 
 def number_of(text: str) -> float | Decimal:
-    """Return a number with a fraction or an exponent, exactly.
+    """Return the exact value of a number with a fraction or an exponent.
 
-    A float is returned if its shortest text is this number.  Any other number is a Decimal, so two numbers are equal
-    only if all their digits are.  Raises ValueError if the exponent is beyond what a Decimal holds.
+    Returns a float if the shortest text of this float is the number, otherwise a Decimal.  So two numbers are equal
+    only if all their digits are.  Raises ValueError if the exponent is too large for a Decimal.
     """
     short = float(text)
     try:
@@ -94,7 +96,10 @@ def parse(text: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(parse_float=number_of, parse_constant=str)
-"""NaN and Infinity, which are not JSON but which Python writes, are read as strings: NaN as a number equals nothing."""
+"""Decoder that reads NaN and Infinity, which Python writes although they are not JSON, as strings.
+
+As a number, NaN would not even equal itself.
+"""
 
 
 def decode(text: str) -> Hashable:
@@ -108,7 +113,7 @@ def _decode_short(text: str) -> Hashable:
 
 
 def forget_decoded() -> None:
-    """Clear the cache of decoded payloads, for a measurement."""
+    """Clear the cache of decoded payloads before a measurement."""
     _decode_short.cache_clear()
 
 
@@ -125,7 +130,7 @@ def frozen(value: Any) -> Hashable:
 
 
 def encode(value: Any) -> str:
-    """Return the JSON text of a value: of None, bool, numbers, text, lists, dicts with text keys, and SetValue."""
+    """Return the JSON text of a value: None, bool, number, string, list, dict with string keys, or SetValue."""
     try:
         return json.dumps(value) if not _holds_set(value) else _encoded(value)
     except TypeError:
@@ -154,7 +159,7 @@ def _encoded(value: Any) -> str:
 
 
 def for_json(value: Any) -> Any:
-    """Return a parsed value as a report stores it: a number that no float holds becomes its text."""
+    """Return a parsed value as a report stores it: a number that no float represents becomes its text."""
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, list):
@@ -163,7 +168,7 @@ def for_json(value: Any) -> Any:
 
 
 def canonical(value: Any) -> str:
-    """Return a text that equal values share, and no others: JSON with the keys of maps in order."""
+    """Return the same text for two values if and only if they are equal: JSON with the keys of maps in order."""
     match value:
         case float() | Decimal():
             number = Decimal(repr(value) if isinstance(value, float) else value).normalize(_ALL_DIGITS)
@@ -181,14 +186,14 @@ _LIKE_JSON = re.compile(r'["#\[{]|-?\d|(?:true|false|null)$')
 
 
 def name_of_key(key: Any) -> str:
-    """Return the text that names a key of a map: two keys have one name only if they are equal and of one kind."""
+    """Return the name of a key of a map; two keys have the same name only if they are equal and of one kind."""
     if isinstance(key, str):
         return json.dumps(key) if _LIKE_JSON.match(key) else key
     return canonical(key)
 
 
 def text_of_key(name: str) -> str:
-    """Return the name of a key without the quotes that tell a text from another value."""
+    """Return the name of a key without the quotes that distinguish a string from another value."""
     try:
         text = json.loads(name) if name[:1] == '"' else name
     except ValueError:
@@ -197,12 +202,12 @@ def text_of_key(name: str) -> str:
 
 
 def text_of_value(key: Any) -> str:
-    """Return what `text_of_key` returns of the name of this key in a map."""
+    """Return `text_of_key` of the name of this key."""
     return text_of_key(name_of_key(key))
 
 
 def in_one_order(elements: Iterable[Any]) -> SetValue:
-    """Return the elements of a set in an order that does not depend on the text: numbers first."""
+    """Return the elements of a set in an order that does not depend on their order in the text: numbers first."""
     found = list(elements)
     if all(type(each) is int for each in found):
         return SetValue(sorted(found))
@@ -246,7 +251,7 @@ def with_article(name: str) -> str:
 
 
 def letter(place: int) -> str:
-    """Return A to Z, then AA, AB, ... for the places 0, 1, 2, ..."""
+    """Return the letters for a place: A to Z for 0 to 25, then AA, AB, ..."""
     letters = ""
     place += 1
     while place:

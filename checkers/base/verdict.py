@@ -1,7 +1,7 @@
 """Verdicts and the evidence behind them.
 
-Invalid dominates unknown, and unknown dominates valid.  A checker is *not applicable* if the run has nothing that it
-could examine.  The report shows this, and it does not affect the verdict of the run.
+Invalid dominates unknown, and unknown dominates valid.  A checker is *not applicable* if the run has nothing that the
+checker could examine.  The report shows this, but the verdict of the run does not depend on it.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def combine(validities: Iterable[Validity]) -> Validity:
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """The smallest evidence, which a reader can check by hand, that a verdict is invalid.
+    """The smallest evidence for a violation; a reader can check it by hand.
 
-    kind: short name of the violated rule, e.g. "stale read", "two leaders in one epoch".
-    summary: one sentence.  It names the nodes, keys, offsets and values of the violation.
+    kind: short name of the violated rule, e.g. "stale read", "two leaders in one epoch"
+    summary: one sentence that names the nodes, keys, offsets and values of the violation
     events: rows of the history, as dicts with the columns of HISTORY, in index order.  For linearizability
-        this is the minimised window.
-    rows: rows of LOG or TRACE, as dicts with a column "table" ("log" or "trace") besides their own.
-    facts: anything else a picture needs, JSON-ready: {"key", "states_before", "why": [sentences],
-        "expected", "blocks": ...} for linearizability; {"epoch", "offset", "nodes", ...} for logs.
+        these are the minimized window.
+    rows: rows of LOG or TRACE, as dicts with their columns and "table" ("log" or "trace")
+    facts: all other data that a picture needs, as JSON values: {"key", "states_before", "why": [sentences],
+        "expected", "blocks": ...} for linearizability; {"epoch", "offset", "nodes", ...} for logs
     """
 
     kind: str
@@ -63,10 +63,11 @@ class Witness:
         events: Iterable[Mapping[str, Any]] = (),
         **facts: Any,
     ) -> Witness:
-        """Return the witness against some nodes.  facts: `nodes` and `expected` are always there.
+        """Return the witness of a violation by some nodes.
 
-        Each node is named once, unless `copies` names a copy of the log beside each.
-        By default it is of no epoch and of no offset, and its summary is the only sentence of its `why`."""
+        facts: `nodes` and `expected` are required.  `epoch` and `offset` are None by default, and `why` contains only
+        the summary.  A node is listed only once in `nodes`, unless `copies` lists a copy of the log for each entry.
+        """
         whole = {"epoch": None, "offset": None, "why": [summary], **facts}
         if len(whole.get("copies") or ()) != len(whole["nodes"]):
             whole["nodes"] = list(dict.fromkeys(whole["nodes"]))
@@ -86,12 +87,13 @@ class Witness:
 class Verdict:
     """The verdict of one checker on one run.
 
-    looked_at: amounts that the checker read, e.g. {"keys": 10, "operations": 11873}.
-    reason: one sentence, required for UNKNOWN and NOT_APPLICABLE.
-    witnesses: at least one for INVALID, the worst first.  Checkers keep at most `MAX_WITNESSES`.
-    details: more data for the report, JSON-ready, e.g. {"criteria": [...]} of the vacuity checker.
+    looked_at: numbers of examined items, e.g. {"keys": 10, "operations": 11873}
+    reason: one sentence, required for UNKNOWN and NOT_APPLICABLE
+    witnesses: the worst first, at least one for INVALID and at most `MAX_WITNESSES`
+    details: more data for the report as JSON values, e.g. {"criteria": [...]} of the vacuity checker
 
-    Raises ValueError for an invalid verdict without a witness, or an unknown or not applicable one without a reason.
+    Raises ValueError for an invalid verdict without a witness, and for an unknown or not applicable verdict without a
+    reason.
     """
 
     validity: Validity
@@ -107,7 +109,7 @@ class Verdict:
             raise ValueError(f"a verdict of {self.validity} needs a reason")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry under `checkers` in results.json."""
+        """Return the checker's entry in `checkers` of results.json."""
         return {
             "verdict": str(self.validity),
             "looked_at": dict(self.looked_at),
@@ -120,21 +122,21 @@ class Verdict:
 MAX_WITNESSES = 10
 
 OBJECTS_NAMED_MAX = 8
-"""Maximum number of objects that a sentence names; it counts the others."""
+"""Maximum number of objects that a sentence names; further objects are only counted."""
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Return names for a sentence: the first OBJECTS_NAMED_MAX, and the number of the others."""
+    """Return a list of names for a sentence: the first OBJECTS_NAMED_MAX names, and the number of further names."""
     more = len(names) - OBJECTS_NAMED_MAX
     return ", ".join(names[:OBJECTS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def nothing_shown(observers: Iterable[str], objects: Sequence[str], acknowledged: int) -> str:
-    """Return the reason why objects are unknown whose state no answer shows.
+    """Return the reason of an unknown verdict on objects whose state no answer shows.
 
-    observers: the functions whose answers show a state; empty if every answer does.
-    objects: their names; empty if the history has one object without a name.
-    acknowledged: number of their other operations that returned.
+    observers: functions whose answers show a state; empty if all answers do
+    objects: names of the objects; empty if the history has one object without a name
+    acknowledged: number of operations on these objects that returned
     """
     answer = " or ".join(sorted(observers)) or "operation"
     of = f" of {shortened(objects)}" if objects else ""
@@ -150,8 +152,10 @@ def conclude(
 ) -> Verdict:
     """Return invalid if there is a witness, else unknown if a question is open, else valid.
 
-    witnesses: the worst first.  The verdict counts all of them and keeps MAX_WITNESSES.
-    looked_at: `violations` in it may be more than the witnesses; then the verdict keeps that number.
+    witnesses: the worst first.  The verdict counts all witnesses and keeps MAX_WITNESSES of them.
+    looked_at: numbers of examined items.  If it has `violations`, the verdict has the maximum of this number and the
+    number of witnesses.
+    open_questions: reasons why the verdict cannot be valid, as clauses
     """
     reason = "; ".join(open_questions)
     if witnesses:
@@ -174,10 +178,10 @@ def one_of_each_first(items: Iterable[T], group: Callable[[T], Hashable]) -> lis
 
 
 DOUBTED = "doubted"
-"""Name of the detail with errors that a checker found in the evidence: a ground of violations, or the copies of one
-node, and the sentence that shows the error.
+"""Key in `Verdict.details` for errors that a checker found in the evidence: a `Ground`, or the copies of one node -> a
+clause that shows the error.
 """
 VIOLATIONS_BY_KIND = "violations_by_kind"
-"""Key in `Verdict.details` of an invalid verdict: kind of violation -> number found, with or without a witness.
-`violations` in `looked_at` is the sum.
+"""Key in `Verdict.details` of an invalid verdict: kind of violation -> number of violations, with or without a witness.
+Their sum is `violations` in `looked_at`.
 """
