@@ -41,10 +41,8 @@ MECHANISMS: Mapping[Stage, str] = {stage: words["mechanism"] for stage, words in
 LOOK_AT: Mapping[Stage, str] = {stage: words["look_at"] for stage, words in _STAGES.items()}
 """Part of a system's code in which to look for the bug, by stage of the violation."""
 LOOK_AT_READS = "the read path: how a leader confirms, before it answers, that a majority still follows it"
-LOOK_AT_LOSSES = (
-    "what must hold before an answer, and what a change of leaders or a restart does to what was acknowledged"
-)
-LOOK_AT_TRANSACTIONS = "how transactions on one key exclude each other, and what a read may see of them"
+LOOK_AT_LOSSES = "the conditions for an acknowledgement, and the effect of elections and restarts on acknowledged data"
+LOOK_AT_TRANSACTIONS = "the mutual exclusion of transactions on one key, and the versions that a read may see"
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ class DrawnWindow:
 
     @property
     def has_times(self) -> bool:
-        """Return whether the history has times; some foreign histories have none."""
+        """Return True if the history has times; some histories from other programs have none."""
         return any(op.start_ns or op.end_ns for op in self.operations)
 
     def name_of(self, place: int) -> str:
@@ -136,7 +136,7 @@ class DrawnWindow:
 
 
 def window_of(events: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> DrawnWindow:
-    """Return the operations of a witness. events: rows of the history. facts: those of the witness."""
+    """Return the operations of a witness, from its rows of the history and its facts."""
     operations = operations_of(events)
     letters = letters_of(operations, facts)
     order = order_of(operations, facts)
