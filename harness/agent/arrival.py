@@ -7,10 +7,10 @@ It uses the standard library only, because nothing of this project is on the hos
 from stdin into `folder`, which is `<base>/<run>`, and then becomes the guard (`harness.agent.guard`) over the same
 streams.
 
-If another run occupies the host for longer than `patience_s` (one that has just ended may still be cleaning up), it
-writes {"refused": "..."} as a line of JSON to stdout, and exits.  The lock is the name of a socket in the abstract
-namespace: the kernel removes it when its last process ends, for any reason.  Such a name belongs to one network
-namespace, as do rules and ports, which two runs could not share.
+A run that has just ended may still be cleaning up.  So if another run occupies the host, this program waits up to
+`patience_s`, then writes {"refused": "..."} as a line of JSON to stdout, and exits.  The lock is the name of a socket
+in the abstract namespace.  The kernel removes the name when the last process with the socket ends for any reason.  A
+name belongs to one network namespace, as do firewall rules and ports, which two runs cannot share.
 """
 
 import io
@@ -48,7 +48,7 @@ def main(given: dict[str, Any]) -> None:
 
 
 def take_lock(patience_s: float) -> socket.socket | None:
-    """Return the socket that excludes other runs; None if another run holds it."""
+    """Return the socket whose name excludes other runs; None if another run has the name for all of `patience_s`."""
     held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     deadline = time.monotonic() + patience_s
     while True:
@@ -63,12 +63,12 @@ def take_lock(patience_s: float) -> socket.socket | None:
 
 
 def read(size_bytes: int) -> bytes:
-    """Read exactly this many bytes of stdin; the following bytes are for the agent."""
+    """Read exactly `size_bytes` from stdin.  All later bytes are for the agent."""
     data = bytearray()
     while len(data) < size_bytes:
         piece = os.read(0, min(1 << 20, size_bytes - len(data)))
         if not piece:
-            sys.exit("the connection ended while the code was on its way")
+            sys.exit("the connection ended before all of the code had arrived")
         data += piece
     return bytes(data)
 

@@ -2,17 +2,19 @@
 
 *Children.*  The server, commands, and orphans that the kernel gave to the agent.
 
-Theory.  Only one place waits for children: `reap`, called on SIGCHLD.  It first *looks* which child ended (WNOWAIT).
-While the dead leader of a group still holds its process id, the rest of the group can be killed without hitting an
-unrelated process.  Only then does it collect the status.  A process that ends and is unknown here was an orphan: the
-agent is PID 1 of its container, and a subreaper elsewhere.  It is collected silently.
+Theory.  Only `reap` waits for children; it is called on SIGCHLD.  It first learns which child ended without collecting
+it (WNOWAIT).  Until a dead group leader is collected, its process id is not used again, so `reap` can kill the rest of
+the group without hitting an unrelated process.  Then `reap` collects the status.  An ended process that the agent did
+not start was an orphan, which the agent inherited as PID 1 of a container or as a subreaper.  Orphans are collected
+silently.
 
 Every child leads its own session.  So a signal to its group reaches its descendants, and a Ctrl-C at the harness'
-terminal reaches none of them.  A child that starts further sessions has its own function to kill them (`ProcessTree`).
+terminal reaches none of them.  A child whose descendants start further sessions needs its own function to kill them
+(`ProcessTree`).
 
-*Commands.*  Each runs to its end; then the lack of CPU time and memory on the machine meanwhile is read.
+*Commands.*  Programs that the harness orders; each runs to its end.
 
-*Process tree.*  All processes of a server are found and signalled together.
+*Process tree.*  All processes of a server, which are found and signalled together.
 
 Theory.  A server's children may leave its process group: each backend of PostgreSQL calls setsid().  `killpg` alone
 misses them, so a server that the harness calls paused would still write.  No single mark finds every process:
@@ -28,18 +30,18 @@ So a process belongs to the server if one of these holds:
 2. Its parent or a process of its session belongs to the server.  A number of a session is not used again while the
    session has a member, and a child of the agent starts in a new session.
 3. It is a child of the agent and its environment contains the server's own value of `MARK`.  Other children of the
-   agent (commands, clients, disks) never have it.
+   agent (commands, clients, disks) never have this value.
 
-Only one process escapes: it left the session, lost its parent, overwrote its environment, and did all this before the
-first look.  An ordered kill stops every process before it kills any.  So no parent dies before its children are known.
+A process escapes only if it left the session, lost its parent and overwrote its environment before the first look.  An
+ordered kill stops every process before it kills any, so no parent dies before its children are known.
 
-/proc is no snapshot: a child can appear after the reader has passed.  A stopped process cannot fork.  So once all
-processes are stopped, /proc is read again.  It misses only a chain of processes that each fork and end before they are
-read.
+/proc is no snapshot: a child can appear after the reader has passed its place.  A stopped process cannot fork.  So once
+all processes are stopped, /proc is read again.  The second reading misses a child only if each process of a chain forks
+and ends before it is read.
 
 Cost: a look reads one file for each process in /proc (about 15 µs each) and one for each thread of the server.  It also
-reads the environment of each child of the agent that is not known.  A container and a run on namespaces show only
-their own processes; a machine reached by SSH shows all of its own.
+reads the environment of each child of the agent that is not known.  In a container and in a pid namespace, /proc shows
+only the processes inside; on a host reached by ssh, it shows all processes of the host.
 
 *Processors.*  Linux measures how long processes waited for a processor, and how much time a hypervisor took away.
 """
@@ -67,18 +69,18 @@ COMMAND_MARK = "KRUCIBLE_COMMAND"
 """Environment variable of every command that the harness orders, and of its descendants.  No server has it."""
 COMMAND = f"{COMMAND_MARK}=1"
 _STAT_BYTES = 4096
-"""Upper bound of the size of /proc's stat: 52 numbers and a name of at most 64 bytes."""
+"""Maximum bytes of a process' /proc stat file: 52 numbers and a name of at most 64 bytes."""
 _OBEY_S = 10.0
-"""Seconds until a signal without visible effect counts as failed; a process may have to wait for its disk or its
-CPU.
-"""
+"""Seconds until a signal without visible effect counts as failed; a process may have to wait for its disk or CPU."""
 
 
 @dataclass(slots=True)
 class Child:
-    """One process that the agent started. ended: called once, after it was reaped, with its status (minus the signal).
-    kill_family: sends SIGKILL to it and all its descendants without waiting; called with its pid before it is reaped,
-    because until then its pid identifies its group.
+    """One process that the agent started.
+
+    ended: called once, after the process was reaped, with its exit status, or minus the number of the signal
+    kill_family: called with the pid; sends SIGKILL to the process and all its descendants without waiting.  It is
+        called before the process is reaped, because until then the pid identifies the process group.
     """
 
     process: subprocess.Popen[bytes]
@@ -103,7 +105,9 @@ class Children:
         kill_family: Callable[[int], object] | None = None,
         **popen: Any,
     ) -> Child:
-        """kill_family: see `Child`; without it, the group is killed.  Raises OSError if argv cannot be executed."""
+        """Start a child.  Raises OSError if argv cannot be executed.
+
+        kill_family: see `Child`; None kills the process group"""
         process = subprocess.Popen(
             list(argv), stdin=popen.pop("stdin", subprocess.DEVNULL), start_new_session=True, **popen
         )
@@ -112,7 +116,7 @@ class Children:
         return child
 
     def reap(self) -> None:
-        """Collect every child that has ended."""
+        """Collect every child that has ended, after killing its descendants."""
         while True:
             try:
                 seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -129,7 +133,7 @@ class Children:
                 child.ended(child.process.returncode)
 
     def kill_all(self) -> None:
-        """Kill every child with its descendants and collect them; used when the agent ends."""
+        """Kill and collect every child with its descendants, when the agent ends."""
         for child in list(self._living.values()):
             _kill_family(child)
         deadline = time.monotonic() + 1.0
@@ -139,7 +143,8 @@ class Children:
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of orphaned descendants, as PID 1 is anyway.  Returns False if the kernel refuses."""
+    """Become the parent of orphaned descendants, which PID 1 is without this call.  Returns False if the kernel
+    refuses."""
     return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
@@ -150,7 +155,7 @@ def signal_group(pid: int, number: int) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether every living thread of the process is stopped by a signal; False if none lives."""
+    """Return True if a signal has stopped every living thread of the process; False if no thread lives."""
     states = thread_states(pid)
     return bool(states) and all(state in "Tt" for state in states)
 
@@ -162,9 +167,10 @@ def thread_states(pid: int) -> list[str]:
 
 
 def stat_of(process: Path | str) -> list[bytes]:
-    """Return the fields of /proc's stat from the third on, which is the state; the second may contain any character.
+    """Return the fields of a process' /proc stat file from the third field, the state, on.  The first two are omitted,
+    because the second may contain any character.
 
-    Empty if the process has been reaped: the kernel says so at the opening (ENOENT) or at the reading (ESRCH)."""
+    Empty if the process has been reaped, which the kernel reports when the file is opened (ENOENT) or read (ESRCH)."""
     try:
         descriptor = os.open(f"{process}/stat", os.O_RDONLY)
         try:
@@ -180,7 +186,8 @@ def pids() -> list[int]:
 
 
 def has_mark(pid: int, mark: str) -> bool:
-    """Return whether `NAME=value` is in the environment of a process; False if it ended, or its user changed."""
+    """Return True if the environment of a process contains `mark`, in the form `NAME=value`; False if the process has
+    ended, or if its environment cannot be read because its user changed."""
     try:
         return mark.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -188,7 +195,8 @@ def has_mark(pid: int, mark: str) -> bool:
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
-    """Poll for at most _OBEY_S; a stop or continue usually shows within 0.1 ms."""
+    """Poll a condition for at most _OBEY_S, and return True once it holds.  A stop or a continue usually takes effect
+    within 0.1 ms, so the first pauses are short."""
     deadline = time.monotonic() + _OBEY_S
     pause_s = 0.00005
     while not condition():
@@ -200,8 +208,8 @@ def wait_until(condition: Callable[[], bool]) -> bool:
 
 
 def _kill_family(child: Child) -> None:
-    """Kill the family of a child; a failure must not keep the child from being reaped.  The next order to kill reports
-    processes that survive.
+    """Kill the descendants of a child.  Errors are ignored, because the child must be reaped in any case; the next
+    order to kill reports processes that survive.
     """
     with contextlib.suppress(OSError):
         child.kill_family(child.pid)
@@ -210,14 +218,15 @@ def _kill_family(child: Child) -> None:
 async def run(
     children: Children, argv: Sequence[str], timeout_s: float, given: bytes = b""
 ) -> tuple[int, bytes, bytes]:
-    """Return status (minus the signal's number), stdout and stderr of a command that reads `given`.
+    """Run a command, and return its exit status (or minus the signal's number), its stdout and its stderr.
 
-    Raises OSError if argv cannot be executed, or if it takes longer than timeout_s (it is then killed).
+    given: bytes for its stdin
+    Raises OSError if argv cannot be executed, or if the command runs longer than timeout_s and is killed.
     """
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def note(status: int) -> None:
-        if not ended.done():  # after a timeout no caller waits for it
+        if not ended.done():  # after a timeout, no caller waits for the future
             ended.set_result(status)
 
     with _in_memory(given) as stdin, _in_memory() as stdout, _in_memory() as stderr:
@@ -261,7 +270,7 @@ def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
     """Return the number of processes that the kernel has killed since boot because the machine, or a container on it,
     ran out of memory.
 
-    The kernel counts a kill before it sends the signal. 0 if it does not report the number (before Linux 4.13).
+    The kernel counts a kill before it sends the signal.  Before Linux 4.13 it reports no number: returns 0.
     """
     try:
         lines = vmstat.read_text().splitlines()
@@ -271,7 +280,7 @@ def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
 
 
 NOT_KNOWN_S = -1.0
-"""Value for quantities that this kernel does not measure."""
+"""Value of a quantity, in seconds, that the kernel of the node does not measure."""
 
 
 def steal_s() -> float:
@@ -327,7 +336,9 @@ _LOOKS = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """started: in clock ticks since boot.  Together with the pid it identifies one process for ever."""
+    """One reading of a process.
+
+    started: start time in clock ticks since boot.  Together with the pid it identifies one process until a reboot."""
 
     pid: int
     parent: int
@@ -336,7 +347,10 @@ class _Process:
 
 
 class ProcessTree:
-    """mark: the value of `MARK` in the server's environment. leader: the process that the agent started, 0 before."""
+    """All processes of one server.
+
+    mark: value of `MARK` in the server's environment
+    leader: pid of the process that the agent started; 0 before `begin`"""
 
     def __init__(self, mark: str) -> None:
         self.leader = 0
@@ -367,26 +381,26 @@ class ProcessTree:
         return {pid: process.parent for pid in self.look() if (process := _process(pid))}
 
     def signal(self, number: int) -> None:
-        """Signal every process once.  Raises PermissionError if the kernel refuses one; all others have received the
-        signal.
+        """Signal every process once.  Raises PermissionError if the kernel refuses for one process; all others have
+        received the signal.
         """
         send(self.look(), number)
 
     def settle(self, number: int) -> bool:
-        """Return whether a SIGSTOP or SIGCONT has taken effect on every process.  Sends it again to the other
-        processes.
+        """Return True if a SIGSTOP or SIGCONT has taken effect on every process.  Otherwise send it again to the
+        processes on which it has not.
         """
         return settled(self.look(), number) and (number == signal.SIGCONT or settled(self.look(), number))
 
     def is_stopped(self) -> bool:
-        """Return whether every thread of every process is stopped; False if none lives."""
+        """Return True if every thread of every process is stopped; False if no process lives."""
         members = self.look()
         return bool(members) and all(is_stopped(pid) for pid in members)
 
     def kill(self) -> set[int]:
-        """Stop all, then send SIGKILL to all, and return them.  Does not wait for their end.
+        """Stop all processes, then send SIGKILL to all, and return their pids.  Does not wait until they have ended.
 
-        Raises PermissionError like `signal`."""
+        Raises PermissionError as `signal` does."""
         stopped: set[int] = set()
         refused: PermissionError | None = None
         for _ in range(_LOOKS):
@@ -404,7 +418,7 @@ class ProcessTree:
 
 
 def _add_relatives(members: set[int], there: Iterable[_Process]) -> None:
-    """Add descendants, and processes of the same session, until none is missing."""
+    """Add to `members` all descendants of members, and all processes of their sessions."""
     sessions: set[int] = set()
     others = list(there)
     grown = True
@@ -417,7 +431,8 @@ def _add_relatives(members: set[int], there: Iterable[_Process]) -> None:
 
 
 def settled(members: set[int], number: int) -> bool:
-    """Return whether a SIGSTOP or SIGCONT has taken effect on these processes.  Sends it again to the others."""
+    """Return True if a SIGSTOP or SIGCONT has taken effect on all these processes.  Otherwise send it again to the
+    processes on which it has not."""
     wanted = number == signal.SIGSTOP
     others = {pid for pid in members if is_stopped(pid) != wanted}
     send(others, number)
@@ -427,9 +442,9 @@ def settled(members: set[int], number: int) -> bool:
 
 
 def _let_vforks_end(others: Iterable[int], stopped: Iterable[int]) -> None:
-    """Continue the children of parents in vfork().  Such a parent cannot stop before its child has called execve(), and
-    the child may have been stopped first.  It looks like a process that waits for its disk (D).  So the children of
-    both are continued; the next look stops them again.
+    """Continue the children of processes that are in vfork().  Such a parent cannot stop before its child has called
+    execve(), and the child may have been stopped first.  The parent's state is D, like that of a process that waits for
+    its disk.  So the children of all processes in state D are continued; the next look stops them again.
     """
     if waiting := {pid for pid in others if "D" in thread_states(pid)}:
         children = {pid for pid in stopped if (process := _process(pid)) and process.parent in waiting}
@@ -437,13 +452,13 @@ def _let_vforks_end(others: Iterable[int], stopped: Iterable[int]) -> None:
 
 
 def started_at(pid: int) -> int | None:
-    """Return the start of a living process in clock ticks since boot; with the pid it names one process for ever."""
+    """Return the start time of a living process in clock ticks since boot; None if the process has ended."""
     process = _process(pid) if thread_states(pid) else None
     return process.started if process else None
 
 
 def send(pids: Iterable[int], number: int) -> None:
-    """Signal each process that has not ended meanwhile.  Raises the first PermissionError after all were signalled."""
+    """Signal all these processes, except those that have ended.  Raises the first PermissionError afterwards."""
     refused: PermissionError | None = None
     for pid in pids:
         try:
@@ -457,6 +472,6 @@ def send(pids: Iterable[int], number: int) -> None:
 
 
 def _process(pid: int) -> _Process | None:
-    """Return the process; None if it has been reaped."""
+    """Read a process from /proc.  Returns None if it has been reaped."""
     fields = stat_of(f"/proc/{pid}")
     return _Process(pid, int(fields[1]), int(fields[3]), int(fields[19])) if fields else None

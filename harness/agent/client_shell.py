@@ -6,9 +6,8 @@
     > read k0
     ok 17  n2
 
-FILE is JSON: {"module", "peers", "config", "node", "keys"}, as the clients of the run were opened.  A line is a
-function, then a key and at most two whole numbers, or JSON (a list or an object).  The requests are not part of the
-history.
+FILE is JSON: {"module", "peers", "config", "node", "keys"}, with the values for which the run's clients were opened.  A
+line is a function, a key, and at most two integers or a JSON list or object.  The requests are not part of the history.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from system_under_test.client import Placement
 THREAD = 0
 LIMIT_S = 5.0
 FINDING_S = 2.0
-"""Seconds to find a leader before the first line is read."""
+"""Seconds before the first line is read, in which the client finds a leader."""
 KEYS_SHOWN = 10
 
 
 class BadLine(ValueError):
-    """A line that cannot be read; the message says why."""
+    """A line that cannot be parsed; the message says why."""
 
 
 def request_of(line: str) -> dict[str, Any]:
-    """Parse a line into the given fields of a `Request`.  Raises BadLine."""
+    """Parse a line into fields of a `Request`.  Raises BadLine."""
     head, mark, payload = line.partition(" [") if " [" in line else line.partition(" {")
     function, *rest = head.split()
     request: dict[str, Any] = {"f": function}
@@ -46,7 +45,7 @@ def request_of(line: str) -> dict[str, Any]:
         try:
             json.loads(request["payload"])
         except ValueError as problem:
-            raise BadLine(f"{request['payload']} is no JSON: {problem}") from None
+            raise BadLine(f"{request['payload']} is not valid JSON: {problem}") from None
     if rest:
         request["key"] = rest[0]
     try:
@@ -66,7 +65,7 @@ def words_of(outcome: Mapping[str, Any]) -> str:
 
 
 async def shell(given: Mapping[str, Any]) -> None:
-    """Read lines from stdin until its end."""
+    """Read lines from stdin until its end, send each as a request, and print its outcome."""
     clients = HostedClients(lambda words: print(words, file=sys.stderr))
     placement = Placement(THREAD, given["node"], follows=True, reads_only=False)
     await clients.open(given["module"], [asdict(placement)], given["peers"], given["config"])

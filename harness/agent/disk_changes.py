@@ -1,6 +1,6 @@
 """Changes of a folder that a power loss can revert, and faults of its disk on order.
 
-*Changes.*  Changes of a folder since they were last made durable, and how to revert them.
+*Changes.*  The changes of a folder that are not durable yet, and how to revert them.
 
 Every change is applied to the real folder at once, so reads need no special handling.  In addition, a journal stores
 how to undo and redo each change that is not durable yet:
@@ -15,25 +15,24 @@ Linux marks pages that it could not write as clean, and Btrfs then shows the old
 Applications Recover from fsync Failures?").  A size that the program has set stays: file systems keep sizes in a
 journal, and a file that shrank under a memory map would kill the program that wrote to the map.
 
-A power loss reverts every change that is not durable, the latest first.  Then, depending on the mode, some of the data
-is redone: nothing (`lose`), all but the last write and of that one a prefix that ends with a sector (`tear`), or each
-write with probability one half, with all that shares its sectors (`reorder`).  The mode `recent` reverts only the
-changes of the last `RECENT_S`: Linux writes old changes back by itself, names after 5 s (ext4's `commit`) and data
-after 30 s.  So a server that never fsyncs loses its last acknowledged writes and not its whole disk.  A real disk may
-keep any of these, so a correct program survives them.
+A power loss reverts every change that is not durable, the latest first.  Then some writes are redone, depending on the
+mode.  `lose`: none.  `tear`: all but the last write, and a prefix of the last write that ends with a sector.
+`reorder`: each write with probability one half, and earlier writes to the same sectors.  The mode `recent` reverts only
+the changes of the last `RECENT_S`, because Linux writes old changes back by itself: names after 5 s (ext4's `commit`)
+and data after 30 s.  So a server that never fsyncs loses its last acknowledged writes and not its whole disk.  A real
+disk may end in any of these states, so a correct program must survive them.
 
-Data of the agent's probes is always reverted, and is not counted: it is neither the torn last write nor a change of the
-program.
+Data of the agent's probes is always reverted and never counted, because the program did not write it.
 
 Memory: old and new content of each pending write.  Beyond `PENDING_BYTES_MAX` the oldest data counts as written back.
 
 *Sectors.*  A disk writes each sector as a whole or not at all.
 
-Programs rely on that. etcd, for example, recognizes a torn append by a sector of zeros, and reports half of a sector as
-damage.  So a torn write ends at the end of a sector.  A sector that reached the disk contains the data of all earlier
-writes, because the kernel writes pages and not calls: a later write also writes the bytes of earlier ones.
+Programs rely on this property.  etcd, for example, recognizes a torn append by a sector of zeros, and reports half of a
+sector as corruption.  So a torn write ends at the end of a sector.  A sector that reached the disk contains the data of
+all earlier writes, because the kernel writes whole pages: a later write also writes the bytes of earlier writes.
 
-An offset in a file corresponds to one on the disk, because file systems give files whole blocks of sectors.
+Sectors can be counted by the offset in a file, because file systems allocate whole blocks of sectors.
 
 *Behaviour.*  Ordered faults: some operations fail with an error, and others take longer.
 
@@ -66,8 +65,12 @@ Inode = tuple[int, int]
 
 @dataclass(slots=True)
 class Data:
-    """One pending write or truncation of an inode. image: None for a truncation. at_s: time by the journal's clock.
-    probe: whether the agent made it, and not the program.
+    """One pending write or truncation of an inode.
+
+    at_s: time by the journal's clock
+    image: written bytes; None for a truncation
+    before: bytes that were overwritten or cut off
+    probe: True if the agent made the change, and not the program
     """
 
     at_s: float
@@ -81,7 +84,7 @@ class Data:
 
 @dataclass(slots=True)
 class Pending:
-    """An inode with pending data, held open so that it can be restored even after its last name was removed."""
+    """An inode with pending data.  It is kept open, so that it can be restored even after its last name was removed."""
 
     descriptor: int
     number: int
@@ -92,22 +95,24 @@ class Pending:
 class PowerLoss:
     """Effect of a power loss on the changes of the program.
 
-    undone: number of reverted changes. redone: number of writes that the disk kept after all.
-    bytes_lost: file -> bytes of its writes that the disk lost. oldest_ms: age of the oldest of these writes.
+    undone: number of reverted changes
+    redone: number of writes that the disk kept although they were not durable
+    bytes_lost: file -> bytes of its writes that the disk lost
+    oldest_ms: age of the oldest lost write
     """
 
     undone: int
     redone: int
     torn_bytes: int = -1
-    """Bytes kept of the torn write; -1 if none was torn."""
+    """Number of bytes that the disk kept of the torn write; -1 if no write was torn."""
     bytes_lost: dict[str, int] = field(default_factory=dict)
     oldest_ms: int = 0
 
 
 class Changes:
-    """The journal of one folder.  Not thread-safe: the caller holds a lock around every call.
+    """The journal of one folder.  Not thread-safe: the caller must hold a lock during every call.
 
-    aside: a folder on the same file system that the program does not see, for names that may have to be restored.
+    aside: folder on the same file system that the program does not see, for files that may have to be restored
     """
 
     def __init__(self, aside: Path, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -122,7 +127,7 @@ class Changes:
     # ---- data --------------------------------------------------------------------------------------------------
 
     def write(self, descriptor: int, offset: int, image: bytes, *, probe: bool = False) -> None:
-        """Write all of `image`.  Raises OSError; then the journal contains only the part that was written."""
+        """Write all of `image`.  Raises OSError if the write fails."""
         size = os.fstat(descriptor).st_size
         before = os.pread(descriptor, len(image), offset)
         _write_all(descriptor, image, offset)
@@ -130,7 +135,7 @@ class Changes:
         self._note(descriptor, Data(self._clock_s(), offset, image, before, size, size_after, probe))
 
     def truncate(self, descriptor: int, size: int, *, probe: bool = False) -> None:
-        """Cut or extend.  Raises OSError."""
+        """Set the size of a file.  Raises OSError."""
         size_before = os.fstat(descriptor).st_size
         before = os.pread(descriptor, size_before - size, size) if size < size_before else b""
         os.ftruncate(descriptor, size)
@@ -144,7 +149,7 @@ class Changes:
         self.sync_names()
 
     def sync_alone(self, descriptor: int, data_only: bool = False) -> None:
-        """Make the data of one inode durable, but no name.  Raises OSError like `sync`."""
+        """Make the data of one inode durable, but no change of names.  Raises OSError as `sync` does."""
         (os.fdatasync if data_only else os.fsync)(descriptor)
         self._forget(_inode(descriptor))
 
@@ -177,7 +182,7 @@ class Changes:
         self._name_changed(path.rmdir)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name; the inode is kept aside until the removal is durable."""
+        """Remove a name.  The inode keeps a name in `aside` until the removal is durable."""
         saved = self._save(path)
         path.unlink()
         self._name_changed(lambda: saved.rename(path))
@@ -188,7 +193,7 @@ class Changes:
         self._name_changed(lambda: path.mkdir(mode & 0o7777))
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename, replacing a file if there is one."""
+        """Rename `old` to `new`, and replace `new` if it is a file."""
         saved: Path | None = None
         if new.is_file() and not new.is_symlink() and old != new:
             descriptor = os.open(old, os.O_RDONLY)
@@ -210,7 +215,7 @@ class Changes:
     # ---- power loss --------------------------------------------------------------------------------------------
 
     def lose(self, kept: Kept, rng: Random) -> PowerLoss:
-        """Leave the folder in the state after a power loss: see the theory above."""
+        """Put the folder into the state after a power loss, as the module's docstring describes."""
         since_s = self._clock_s() - RECENT_S if kept == "recent" else 0.0
         journal = sorted(
             ((at, file, data) for file in self._files.values() for at, data in file.changes if data.at_s >= since_s),
@@ -270,7 +275,7 @@ class Changes:
             self._write_back()
 
     def _write_back(self) -> None:
-        """Count the oldest pending change as written back."""
+        """Remove the oldest pending change from the journal, as if the kernel had written it back."""
         inode = min(self._files, key=lambda i: self._files[i].changes[0][0])
         _, data = self._files[inode].changes.pop(0)
         self._pending_bytes -= _size(data)
@@ -295,7 +300,7 @@ def _inode(descriptor: int) -> Inode:
 
 
 def _name(descriptor: int) -> str:
-    """Return the folder and name of an open file."""
+    """Return the last two parts of an open file's path."""
     return "/".join(Path(f"/proc/self/fd/{descriptor}").readlink().parts[-2:])
 
 
@@ -316,7 +321,7 @@ def _extent(file: Pending, data: Data) -> FileWrite:
 
 
 def _do_again(descriptor: int, data: Data, piece: Piece) -> None:
-    """Redo a change; of a write only this piece."""
+    """Redo a truncation, or one piece of a write."""
     if data.image is None:
         os.ftruncate(descriptor, data.size_after)
         return
@@ -335,7 +340,9 @@ SECTOR_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class FileWrite:
-    """A write of a file: from an offset to an end. truncates: the file is truncated at `end` instead."""
+    """A write of a file, from `offset` to `end`.
+
+    truncates: True if it is a truncation of the file at `end` instead"""
 
     file: int
     offset: int
@@ -344,24 +351,25 @@ class FileWrite:
 
 
 Piece = tuple[int, int]
-"""First byte of a part of a write, and the byte after it, relative to the start of the write."""
+"""Part of a write: its first byte and the byte after its last, both counted from the start of the write."""
 
 
 def torn_at(write: FileWrite, rng: Random) -> int:
-    """Return the bytes kept of a torn write: up to the end of a sector in it, none if it lies in one sector."""
+    """Return the number of bytes that the disk keeps of a torn write.  The kept part ends at the end of a random
+    sector; if the write touches only one sector, nothing is kept."""
     first = write.offset // SECTOR_BYTES + 1
     ends = range(first * SECTOR_BYTES, write.end, SECTOR_BYTES)
     return rng.choice(ends) - write.offset if ends else 0
 
 
 def some_of(writes: Sequence[FileWrite], chosen: Sequence[bool]) -> list[list[Piece]]:
-    """Return, for each write in order, the pieces that the disk holds if it keeps only the chosen writes.
+    """Return, for each write in order, the pieces that are on the disk if it keeps only the chosen writes.
 
-    A write that is not chosen still leaves the bytes that share a sector with a later chosen write.  A truncation
-    before a chosen write is kept, as the piece (0, 0).
+    If a write is not chosen, the disk still keeps its bytes in sectors of a later chosen write.  A truncation before a
+    chosen write is kept, as the piece (0, 0).
     """
     found: list[list[Piece]] = [[] for _ in writes]
-    sectors: dict[int, list[tuple[int, int]]] = {}  # sectors of later writes chosen to be lost, per file
+    sectors: dict[int, list[tuple[int, int]]] = {}  # file -> ranges of the sectors of later chosen writes
     for place in reversed(range(len(writes))):
         write = writes[place]
         later = sectors.setdefault(write.file, [])
@@ -382,19 +390,24 @@ def _down(offset: int) -> int:
 
 
 OPERATIONS = ("open", "read", "write", "fsync")
-"""Operations that a rule may name.  write: also truncations and new names.  fsync: of a file or a folder."""
+"""Operations that a rule may name.  "write" includes truncations and changes of names.  "fsync" is that of a file or a
+folder."""
 ERRORS = ("EIO", "ENOSPC", "EROFS", "EDQUOT")
 SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a full disk, which affect only operations that need space."""
+"""Error numbers of a full disk.  They affect only operations that need space."""
 DELAY_S_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """operations: names from OPERATIONS. files: a pattern (fnmatch) for the name.
+    """One rule of a disk's behaviour.
 
-    error: from ERRORS, or "" for none. share: probability, from 0 to 1. delay_s: delay before the operation.
-    tail_share, tail_s: with this probability the delay is tail_s instead.
+    operations: names from OPERATIONS
+    error: name from ERRORS, or "" for none
+    files: pattern (fnmatch) of the names of files
+    share: probability of the error, from 0 to 1
+    delay_s: seconds of delay before the operation
+    tail_share, tail_s: probability, from 0 to 1, of a delay of tail_s seconds instead of delay_s
     """
 
     operations: Sequence[str]
@@ -406,7 +419,7 @@ class Rule:
     tail_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError, naming the field."""
+        """Validate the fields.  Raises ValueError that names the field."""
         if not self.operations or not set(self.operations) <= set(OPERATIONS):
             raise ValueError(f"operations must be some of {', '.join(OPERATIONS)}, not {list(self.operations)}")
         if self.error not in ("", *ERRORS):
@@ -421,14 +434,16 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Effect on one operation: first the delay, then the error (0 for none)."""
+    """Effect on one operation: first the delay, then the error.
+
+    number: number of the error, 0 for none"""
 
     delay_s: float = 0.0
     number: int = 0
 
 
 class Behaviour:
-    """The rules in force.  Thread-safe to the extent that one assignment is."""
+    """The rules in force.  `order` may be called from another thread than `effect`."""
 
     def __init__(self) -> None:
         self._rules: Sequence[Rule] = ()

@@ -1,42 +1,44 @@
-"""The folder as a FUSE file system: calls are passed to a real folder through the journal and the rules.
+"""A FUSE file system that shows a real folder.  Every call is journaled and subject to the ordered faults.
 
-The page cache of the kernel stays on (write-through, FUSE's default): servers that map their files, like etcd, need it.
-Every write reaches this program before it returns to the server, so the order of writes and fsyncs is exact.  Reads of
-cached pages do not reach it: a rule for reads affects files that are opened while it holds (`open` drops the cache).
+The kernel's page cache stays on (write-through, FUSE's default), because servers that map their files, like etcd, need
+it.  Every write reaches this program before the write returns to the server, so the order of writes and fsyncs is
+exact.  Reads of cached pages do not reach this program.  So a rule for reads affects only files that are opened while
+the rule is in force, because `open` drops the cache.
 
-libfuse renames a file that is removed while it is open, and removes it when it is closed.  The kernel reports a close
-late: the program may already have continued.  So `readdir` hides these names.  A server that has just emptied a folder
-finds it empty, and may remove it.
+If a file is removed while it is open, libfuse renames it, and removes it when it is closed.  The kernel reports a close
+late, when the server may already have continued.  So `readdir` hides the names that libfuse gives: a server that has
+just emptied a folder must find it empty, and may remove it.
 
-The agent's probes have their own folder, PROBE.  Their names are not journaled, and their fsync makes no other name
-durable: a probe must not save what the server has not fsynced.  Their data is journaled separately from the server's.
+The agent's probes have their own folder, PROBE.  Names in PROBE are not journaled, and an fsync there makes no other
+name durable, because a probe must not save changes that the server has not fsynced.
 
-`arm` holds the n-th of the next operations of one type, and `reached` reports it: power is about to be lost exactly
-there.  The agent then kills the server and orders the loss.  If the operation does not come in time, the agent disarms
-the disk.
+`arm` makes the n-th of the next operations of one type wait, and `reached` reports when it waits.  The agent then kills
+the server and orders the loss of power, so that power is lost exactly at that operation.  If the operation does not
+come in time, the agent disarms the disk.
 
-*Writers.*  They record whether the server wrote to the disk under test.
+*Writers.*  The record whether the server wrote to the disk under test.  If the server's data is in another folder or
+only in memory, faults of this disk have no effect.
 
-A fault on a disk that the server does not use has no effect: its data is in another folder, or only in memory.
+The agent and the commands that the harness orders (to install programs and configurations) also write to the disk.
+Each command has `COMMAND` in its environment, which its child processes inherit; a server never has this mark.  Every
+other
+writer counts as the server, even if the kernel hides its environment: if a server's writes were missed, its faults
+    would
+not count.
 
-Two others also write there: the agent itself, and the commands that the harness orders, which install programs and
-configurations.  Each command has `COMMAND` in its environment, and all processes that it starts inherit it.  A server
-never has this mark.  Every other writer counts as the server, even if the kernel hides its environment.  If a write of
-a real server were missed, the server would not get its faults.
-
-*Daemon.*  The daemon behind one mounted folder.
+*Daemon.*  The process behind one mounted folder.
 
     python -m harness.agent.disk_file_system MOUNT_POINT ROOT
 
-Orders come as JSON lines on stdin, and answers go out as JSON lines on stdout, one for each, in order.  An order is a
-method of `FileSystem` with its arguments:
+The daemon reads orders as JSON lines from stdin, and writes one answer for each, in order, as JSON lines to stdout.  An
+order is a method of `FileSystem` with its arguments:
 
     {"order": "behave", "rules": [...], "seed": 1}          {"to": "behave", "answer": null}
     {"order": "arm", "operation": "fsync", "nth": 3}        {"to": "arm", "answer": null}
     {"order": "think"}                                      {"to": "think", "refused": "..."}
 
-`{"to": "mount", "answer": null}` comes first.  After a power loss, and when stdin ends, the daemon exits; the folder is
-then unmounted.
+The first line on stdout is `{"to": "mount", "answer": null}`.  After a power loss, or when stdin ends, the daemon
+unmounts the folder and exits.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ _STATVFS = ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files",
 
 
 class Armed:
-    """Counts operations of one type, and holds the n-th. reached: whether the n-th has occurred."""
+    """Counter of operations of one type that makes the n-th wait.
+
+    reached: True once the n-th operation has begun"""
 
     def __init__(self, operation: str, nth: int) -> None:
         self._operation = operation
@@ -76,7 +80,7 @@ class Armed:
         self.reached = False
 
     def meet(self, operation: str) -> None:
-        """Return, unless this is the armed operation or a later one: these wait until `disarm`."""
+        """Count an operation.  The n-th operation and later ones wait until `disarm`."""
         if operation != self._operation:
             return
         with self._lock:
@@ -87,12 +91,14 @@ class Armed:
             self._disarmed.wait()
 
     def disarm(self) -> None:
-        """Stop holding operations; the held ones take place."""
+        """Let waiting operations continue, and let later ones pass."""
         self._disarmed.set()
 
 
 class FileSystem(mfusepy.Operations):  # type: ignore[misc]
-    """root: the real folder.  Paths that arrive begin with a slash and are relative to it."""
+    """File system over a real folder.
+
+    root: the real folder.  Paths in calls begin with a slash and are relative to it."""
 
     use_ns = True
 
@@ -104,16 +110,14 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         self.armed: Armed | None = None
         self.writers = Writers(os.getppid())
 
-    # ---- what the agent orders; what is returned travels back as JSON ------------------------------------------
+    # ---- orders of the agent; results are sent back as JSON ----------------------------------------------------
 
     def behave(self, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
         """Apply exactly these rules from now on; without rules the disk is healthy."""
         self.behaviour.order([Rule(**rule) for rule in rules], seed)
 
     def arm(self, operation: str, nth: int) -> None:
-        """Hold the n-th of the next operations of one type, and all later ones. 0: hold none, and release the held
-        ones.
-        """
+        """Make the n-th of the next operations of one type, and all later ones, wait.  With 0 none waits any more."""
         if operation not in OPERATIONS or nth < 0:
             raise ValueError(f"arm needs an operation of {', '.join(OPERATIONS)} and a number from 0")
         before, self.armed = self.armed, Armed(operation, nth) if nth else None
@@ -121,16 +125,16 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
             before.disarm()
 
     def reached(self) -> bool:
-        """Return whether the armed operation has occurred."""
+        """Return True once the armed operation has begun."""
         return self.armed is not None and self.armed.reached
 
     def written(self) -> bool:
-        """Return whether the server wrote here."""
+        """Return True if the server has written to this file system."""
         return self.writers.server_wrote
 
     def lose(self, kept: Kept, seed: int) -> dict[str, Any]:
-        """Leave in the folder the data that the disk kept.  No operation takes place afterwards: the lock is never
-        released.
+        """Put the folder into the state after a power loss.  The lock is never released, so that no later operation
+        changes the folder.
         """
         if kept not in KEPT:
             raise ValueError(f"kept must be one of {', '.join(KEPT)}")
@@ -317,10 +321,10 @@ class FileSystem(mfusepy.Operations):  # type: ignore[misc]
         return self._root / path.lstrip("/")
 
     def _meet(self, operation: str, path: str, *, takes_space: bool = True) -> None:
-        """Apply the orders: hold the armed operation, then delay, then fail.
+        """Apply the orders to an operation: wait if it is armed, then delay, then fail.
 
-        A full disk (SPACE_ERRORS) refuses only operations that need space, not overwrites.  The files that prove a
-        power loss meet no order: a failing disk can lose its power, too.
+        A full disk (SPACE_ERRORS) refuses only operations that need space, not overwrites.  Files that prove a power
+        loss are exempt from orders, so that the loss of a failing disk can be proven too.
         """
         if path in PROOFS:
             return
@@ -344,8 +348,8 @@ def _is_hidden(name: str) -> bool:
 
 
 def _give_to_caller(real: Path) -> None:
-    """Give a new file to the process that created it instead of this daemon; to the group of the folder if that is
-    set-group-id.
+    """Set the owner of a new file to the user and group of the process that created it.  In a set-group-id folder the
+    group is that of the folder.
     """
     user, group, _ = mfusepy.fuse_get_context()
     if real.parent.stat().st_mode & stat.S_ISGID:
@@ -355,16 +359,18 @@ def _give_to_caller(real: Path) -> None:
 
 
 _ANCESTORS = 64
-"""Maximum length of the chain of parents that is followed."""
+"""Maximum number of ancestors that are examined."""
 
 
 def asking_thread() -> int:
-    """Return the thread whose operation FUSE is serving; 0 for one outside of this PID namespace."""
+    """Return the thread whose operation FUSE is serving; 0 for a thread outside of this pid namespace."""
     return int(mfusepy.fuse_get_context()[2])
 
 
 class Writers:
-    """agent: the process whose writes do not count, because it writes configurations and probes."""
+    """Record whether the server has written to the disk.
+
+    agent: pid of the agent, whose writes of configurations and probes do not count"""
 
     def __init__(self, agent: int, asking: Callable[[], int] = asking_thread) -> None:
         self._agent = agent
@@ -373,9 +379,9 @@ class Writers:
         self.server_wrote = False
 
     def note(self) -> None:
-        """Record a write; called for each one.  After the server's first write it only reads a flag.
+        """Record a write.  After the server's first write this only reads a flag.
 
-        Before that, each write reads two files of /proc, and a new thread three more for each ancestor.
+        Until then, each write reads two files of /proc, and the first write of a thread three more per ancestor.
         """
         if not self.server_wrote:
             thread = self._asking()
@@ -394,7 +400,8 @@ class Writers:
         return True
 
     def _is_of_command(self, process: int) -> bool:
-        """Return whether a process or one of its ancestors below the agent has the mark; False if none can be read."""
+        """Return True if a process or one of its ancestors below the agent has the mark of commands; False if it cannot
+        be read."""
         for _ in range(_ANCESTORS):
             if process in (0, 1, self._agent):
                 return False
@@ -435,7 +442,7 @@ def main() -> None:
 
 
 def _serve(system: FileSystem, mount_point: Path) -> None:
-    """Carry orders out until stdin ends or power is lost, then end the process."""
+    """Carry out orders until stdin ends or power is lost, then end this process."""
     try:
         for line in sys.stdin:
             order: dict[str, Any] = json.loads(line)

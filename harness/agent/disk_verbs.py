@@ -1,24 +1,23 @@
 """Verbs of the agent for the disk of its node: faults, and the probes that prove them.
 
-Proof of a power loss.  Before it, one probe file is written and fsynced, and bytes are added to another without an
-fsync.  After it, the first must exist, and the second must be gone, even if the disk keeps some writes of the server.
+Proof of a power loss.  Before the loss, the agent writes and fsyncs one probe file, and adds bytes to another without
+an fsync.  After the loss, the bytes of the first must exist, and those of the second must be gone, even if the disk
+keeps some writes of the server.
 
-An armed disk holds an operation of the server, and then every later one of that type.  So the agent writes its probes
-when it arms the disk.  A process inside such an operation cannot end before the disk releases it.  So the agent kills
-it without waiting, makes the disk lose power, and only then waits for its end.
+An armed disk makes an operation of the server wait, and every later operation of that type.  So the agent writes its
+probes before it arms the disk.  A process inside a waiting operation cannot end before the operation returns.  So the
+agent sends SIGKILL to the server without waiting, makes the disk lose power, and then waits until the server has ended.
 
 Proof of a failing disk.  A probe opens, writes, fsyncs and reads a file beside the data, and reports the error of each
-step and how long the fsync took.
+step and the duration of the fsync.
 
-*Mount.*  One folder under the daemon, as the agent sees it: mounted, ordered, lost and mounted again.
+*Mount.*  One folder under the daemon, which the agent mounts, sends orders to, and mounts again after a power loss.
 
 *Damage.*  Files are damaged while their server is down, and later probes show that the damage still exists.
 
-The damaged place has a *fingerprint*: a hash of the file's size and of the block around the damaged byte.  It is taken
-before and after the damage, and again with every measurement.  The fingerprint of a wiped folder is that of its list of
-names.
-
-Top-level folders of a disk under test.
+The damaged place has a *fingerprint*: a hash of the file's size and of the block around the damaged byte.  The agent
+takes the fingerprint before and after the damage, and at each later measurement.  The fingerprint of a wiped folder is
+a hash of its list of names.
 """
 
 from __future__ import annotations
@@ -46,14 +45,16 @@ from harness.agent.frames import limit
 _KEPT, _LOST = "fsynced", "not-fsynced"
 _BYTES = b"p" * 512
 _FILES_SHOWN = 3
-"""Number of files whose lost bytes a power loss reports."""
+"""Maximum number of files whose lost bytes are reported after a power loss."""
 
 
 class DiskVerbs:
     """The disk of one node.  Blocking.  Every verb but `mount` raises OSError (ENODEV) before `mount`."""
 
     def __init__(self, kill_server: Callable[[bool], None]) -> None:
-        """kill_server: sends SIGKILL; waits for the server's end if its argument is true."""
+        """Create the verbs.
+
+        kill_server: sends SIGKILL to the server; if its argument is true, waits until the server has ended"""
         self._kill_server = kill_server
         self._armed = self._used = False
         self._mounted: MountedFolder | None = None
@@ -63,7 +64,8 @@ class DiskVerbs:
 
     @limit(60.0)
     def mount(self, path: str, root: str) -> None:
-        """Show `root` at `path`.  Data must be written below `path`/data.  Raises OSError where FUSE cannot be used."""
+        """Mount `root` at `path`.  The server must write its data below `path`/data.  Raises OSError if FUSE cannot be
+        used."""
         self._mounted = mounted = MountedFolder(Path(path), Path(root))
         for folder in (DATA, PROBE):
             (mounted.path / folder).mkdir(exist_ok=True)
@@ -71,21 +73,21 @@ class DiskVerbs:
         _write(mounted.path / PROBE / _KEPT, _BYTES, sync=True)
 
     def unmount(self) -> None:
-        """End the daemon; the folder is empty afterwards."""
+        """End the daemon and unmount the folder."""
         mounted, self._mounted = self._mounted, None
         if mounted is not None:
             mounted.end()
 
     @limit(60.0)
     def behave(self, rules: Sequence[Mapping[str, Any]], seed: int) -> None:
-        """Apply exactly these rules from now on (`changes.Rule`); without rules the disk is healthy."""
+        """Apply exactly these rules from now on (`disk_changes.Rule`); without rules the disk is healthy."""
         self._disk().order("behave", rules=list(rules), seed=seed)
         self._ordered = (tuple(rules), seed)
 
     @limit(60.0)
     def arm(self, operation: str, nth: int) -> None:
-        """Hold the n-th of the next operations of one type, and all later ones; `lose_power` must follow, or `arm` with
-        0, which releases the held ones.
+        """Make the n-th of the next operations of one type, and all later ones, wait.  They wait until `lose_power`, or
+        until `arm` with 0.
         """
         disk = self._disk()
         if nth > 0:
@@ -96,21 +98,21 @@ class DiskVerbs:
 
     @limit(60.0)
     def has_reached(self) -> bool:
-        """Return whether the armed operation has occurred."""
+        """Return True once the armed operation has begun."""
         return bool(self._disk().order("reached"))
 
     @limit(90.0)
     def lose_power(self, kept: str, seed: int) -> None:
-        """Kill the server, and leave the disk in the state after a power loss.  `last_loss` returns its effects.
+        """Kill the server, and put the disk into the state after a power loss.  `last_loss` returns the effects.
 
-        The ordered rules still apply afterwards, because a power cut repairs nothing.
+        The ordered rules remain in force, because a power loss repairs nothing.
         """
         disk = self._disk()
         probe = disk.path / PROBE
         if not self._armed:
             self._write_probes()
         self._kill_server(not self._armed)
-        used = self._was_used()  # the next mount starts with a clean record
+        used = self._was_used()  # the record of writes is lost with the daemon
         loss = disk.order("lose", kept=kept, seed=seed)
         disk.end()
         disk.mount()
@@ -136,15 +138,22 @@ class DiskVerbs:
 
     @limit(60.0)
     def last_loss(self) -> dict[str, int]:
-        """seed: of the order; used: as in `probe`; undone, redone, torn_bytes, oldest_ms: as in `changes.PowerLoss`;
-        "bytes lost of NAME": of the files that lost most; fsynced_kept, not_fsynced_kept: 1 if the probe was there.
-        Empty before the first power loss."""
+        """Return the effects of the last power loss; empty before the first.
+
+        seed: seed of the order
+        used: see `probe`
+        undone, redone, torn_bytes, oldest_ms: see `disk_changes.PowerLoss`
+        "bytes lost of NAME": lost bytes of the files that lost most
+        fsynced_kept, not_fsynced_kept: 1 if the probe's bytes were on the disk after the loss"""
         return dict(self._last_loss)
 
     @limit(90.0)
     def probe(self) -> dict[str, Any]:
-        """open, write, fsync, read: "" or the name of the error; fsync_s: how long the fsync took; used: whether the
-        server ever wrote to this disk."""
+        """Try the disk with a probe, and return the results.
+
+        open, write, fsync, read: name of the error of this step, or ""
+        fsync_s: duration of the fsync, in seconds
+        used: 1 if the server ever wrote to this disk"""
         path = self._disk().path / PROBE / f"trial-{time.monotonic_ns()}"
         found: dict[str, Any] = {"open": "", "write": "", "fsync": "", "read": "", "fsync_s": 0.0}
         found["used"] = int(self._was_used())
@@ -164,19 +173,17 @@ class DiskVerbs:
         return found
 
     def damage(self, pattern: str, how: str, seed: int) -> dict[str, Any]:
-        """Damage one data file that matches a pattern (`damage.damage`).  The server must be dead."""
+        """Damage one data file that matches a pattern (see `damage` below).  The server must be dead."""
         self._last_damage = damage(self._disk().path / DATA, pattern, how, seed)
         return self.last_damage()
 
     @limit(90.0)
     def last_damage(self) -> dict[str, Any]:
-        """Return the last damage, the seed of its order, and the current fingerprint of its place; empty before the
-        first.
-        """
+        """Return the last damage and the present fingerprint of its place; empty before the first damage."""
         return self._last_damage.shown(self._disk().path / DATA) if self._last_damage else {}
 
     def _was_used(self) -> bool:
-        """Return whether the server wrote here since the first mount (`file_system.Writers`)."""
+        """Return True if the server has written to this disk since the first mount (`disk_file_system.Writers`)."""
         self._used = self._used or bool(self._disk().order("written"))
         return self._used
 
@@ -187,7 +194,7 @@ class DiskVerbs:
 
 
 def _refusal(act: Callable[[], object]) -> str:
-    """Return the name of the error that the disk returns; "" if there is none."""
+    """Return the name of the error that a call raises; "" if it succeeds."""
     try:
         act()
     except OSError as refused:
@@ -215,17 +222,16 @@ def _content(path: Path) -> bytes:
 
 _MNT_DETACH = 2
 _ANSWER_S = 60.0
-"""The end of the daemon is detected at once, because its stream ends.  A running daemon may have to wait for CPU
-time.
-"""
+"""Maximum seconds for one answer of the daemon, which may have to wait for CPU time.  The end of the daemon is detected
+at once, because its stream ends."""
 
 _LIBRARIES = ("libfuse3.so.4", "libfuse3.so.3")
 
 
 class MountedFolder:
-    """A folder `path` that shows `root` through the daemon.  Its methods block; call them from a thread.
+    """A folder `path` at which the daemon shows `root`.  Its methods block; call them from a thread.
 
-    Raises OSError if FUSE is not available: no /dev/fuse, no right to mount, no libfuse3, no mfusepy.
+    Raises OSError if FUSE cannot be used: no /dev/fuse, no right to mount, no libfuse3, or no mfusepy.
     """
 
     def __init__(self, path: Path, root: Path) -> None:
@@ -251,7 +257,7 @@ class MountedFolder:
             raise OSError(errno.ENODEV, f"{self.path} cannot be put under FUSE: {words or problem}") from problem
 
     def order(self, order: str, **given: Any) -> Any:
-        """Return the daemon's answer.  Raises OSError if it refuses or has ended."""
+        """Send an order to the daemon, and return its answer.  Raises OSError if the daemon refuses or has ended."""
         with self._one_order:
             daemon = self._daemon
             if daemon is None or daemon.stdin is None:
@@ -296,8 +302,8 @@ class MountedFolder:
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which mfusepy does not search for libfuse with gcc.  That search takes a second, and
-    leaves files if it is killed.
+    """Return an environment in which mfusepy need not search for libfuse with gcc.  That search takes a second, and
+    leaves files behind if it is killed.
     """
     for name in _LIBRARIES:
         try:
@@ -320,7 +326,7 @@ def unmount(path: Path) -> None:
 
 
 def mounts_below(folder: Path) -> list[Path]:
-    """Mount points inside a folder, as this process sees them; outer ones first."""
+    """Return the mount points inside a folder, as this process sees them, outer ones first."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     places = (Path(re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), line.split()[4])) for line in lines)
     return [place for place in places if place.is_relative_to(folder)]
@@ -328,8 +334,8 @@ def mounts_below(folder: Path) -> list[Path]:
 
 FLIP, TRUNCATE, WIPE = "flip", "truncate", "wipe"
 CONTENT_SHARE = 0.75
-"""Share of the flips that hit a letter or a digit of a word.  Any reader detects a flip in the structure of a file,
-such as the length of an entry; only a checksum detects one in the content.
+"""Fraction of flips that hit a letter or a digit of a word.  Any program detects a flip in the structure of a file,
+such as the length of an entry; only a checksum detects a flip in the content.
 """
 _WORD = re.compile(rb"[0-9A-Za-z._-]{4,}")
 _BLOCK_BYTES = 4096
@@ -337,10 +343,13 @@ _BLOCK_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Damage that was done.
+    """Damage of a file or a folder.
 
-    seed: of the order. file: relative to the data folder, "" if the folder was wiped. offset: of the first damaged
-    byte, or the number of removed names. before, after: fingerprints of the place.
+    seed: seed of the order
+    how: FLIP, TRUNCATE or WIPE
+    file: path relative to the data folder; "" if the folder was wiped
+    offset: offset of the first damaged byte; if the folder was wiped, number of removed names
+    before, after: fingerprints of the place before and after the damage
     """
 
     seed: int
@@ -351,17 +360,19 @@ class Damage:
     after: str
 
     def shown(self, data: Path) -> dict[str, Any]:
-        """now: the fingerprint of the same place at this moment."""
+        """Return the fields, and as "now" the present fingerprint of the place."""
         return {**asdict(self), "now": _fingerprint(data, self.file, self.offset)}
 
 
 def damage(data: Path, pattern: str, how: str, seed: int) -> Damage:
-    """Damage one file below `data` that matches a pattern, at a byte drawn with the seed; durable on return.
+    """Damage one file below `data` at a random byte.  The damage is durable on return.
 
-    pattern: of the file's name; spaces separate several.
-    how: FLIP one bit, mostly of a word in the file; TRUNCATE at any byte; WIPE everything (the pattern does not count).
-    Zeros at the end of a file are only reserved space, which is not drawn.  Raises OSError if no file with content
-    matches.
+    pattern: pattern of the file's name, or several separated by spaces
+    how: FLIP one bit, mostly of a word in the file; TRUNCATE at any byte; WIPE the whole folder, regardless of
+        `pattern`
+    seed: seed of all random choices
+    Zeros at the end of a file are not damaged, because they are only reserved space.  Raises OSError if no file with
+    content matches.
     """
     rng = Random(seed)
     if how == WIPE:
@@ -412,7 +423,7 @@ def _used_bytes(path: Path) -> int:
 
 
 def _fingerprint(data: Path, name: str, offset: int) -> str:
-    """Return a fingerprint of the place `offset` of a file, or of all names below `data` if there is no file's name."""
+    """Return the fingerprint of the place at `offset` of a file, or of all names below `data` if `name` is ""."""
     if not name:
         held = "\n".join(sorted(str(path.relative_to(data)) for path in data.rglob("*"))).encode()
         return hashlib.sha256(held).hexdigest()
@@ -426,7 +437,7 @@ def _fingerprint(data: Path, name: str, offset: int) -> str:
 
 
 def _wipe(folder: Path) -> int:
-    """Remove everything in a folder, durably.  Returns how many names were removed."""
+    """Remove everything in a folder, durably, and return the number of removed names."""
     removed = 0
     for path in sorted(folder.rglob("*"), key=lambda p: len(p.parts), reverse=True):
         if path.is_dir() and not path.is_symlink():
@@ -439,8 +450,8 @@ def _wipe(folder: Path) -> int:
 
 
 DATA = "data"
-"""Folder of the mount that the server sees."""
+"""Name of the folder below the mount in which the server writes its data."""
 PROBE = "probe"
-"""Folder of the agent's own files, with which it proves the behaviour of the disk."""
+"""Name of the folder below the mount for the agent's probes, which prove the behaviour of the disk."""
 PROOFS = (f"/{PROBE}/{_KEPT}", f"/{PROBE}/{_LOST}")
-"""Paths below a mount of the files that prove a power loss."""
+"""Paths, below the mount, of the files that prove a power loss."""

@@ -3,10 +3,10 @@
 *Lines.*  The agent waits for a line that a server prints, so that a fault can be injected at an event that the system
 logs.
 
-The kernel reports each write below the folder of logs (inotify), so nothing is polled and a line is seen at once.
-Without a pattern the wait is for an *unusual* line.  The first such wait on a node learns the usual lines: the forms of
-lines that were printed USUAL_FROM times or more until then.  A form is a line without its numbers and identities.  So a
-line that appears only at the start or near elections is unusual, whatever its content.
+The kernel reports each write in the folder of logs (inotify), so a line is seen at once, without polling.  Without a
+pattern the agent waits for an *unusual* line.  The first such wait on a node learns the usual forms: those of lines
+that have been printed USUAL_FROM times or more.  The form of a line is the line without numbers and ids.  So a line
+that appears only at the start or near elections is unusual.
 """
 
 from __future__ import annotations
@@ -32,14 +32,13 @@ _LOOK_S = 0.0002
 
 
 class Files:
-    """Verbs of files."""
+    """Verbs for the files of a node."""
 
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file atomically, with its parent folders.
 
-        It is durable on return, because a server must not be blamed if a power loss removes its configuration.  Its
-        owner is that of the folder in which it, or its first new parent, is created, because a server may run as
-        another user.
+        The file is durable on return, because a power loss must not remove a server's configuration.  The file and new
+        parents get the owner of the deepest folder that existed before, because a server may run as another user.
         """
         target = Path(path)
         missing = [folder for folder in target.parents if not folder.exists()]
@@ -57,7 +56,10 @@ class Files:
         sync_folder(target.parent)
 
     def read(self, path: str, offset: int, size_bytes: int, piece: Callable[[bytes], object]) -> None:
-        """Pass up to size_bytes (-1: all) from `offset` to `piece`; nothing if there is no such file."""
+        """Read a file and pass its bytes to `piece`.  Pass nothing if the file does not exist.
+
+        offset: first byte to read
+        size_bytes: maximum number of bytes, -1 for all"""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -73,10 +75,10 @@ class Files:
 
     @limit(120.0)
     def pack(self, path: str, piece: Callable[[bytes], object]) -> str:
-        """Pass a tar of one file (named "file") or of a folder's contents to `piece`; returns "file" or "folder".
+        """Pass a tar of one file (named "file") or of a folder's contents to `piece`, and return "file" or "folder".
 
-        Each file is read up to its length at opening, so growing files do no harm.  Vanished files are left out, and so
-        is everything that is neither file nor folder.  Raises FileNotFoundError if there is no such path.
+        The tar contains only files and folders, and no file that vanishes meanwhile.  A file that grows meanwhile does
+        no harm.  Raises FileNotFoundError if the path does not exist.
         """
         root = Path(path)
         if not root.exists():
@@ -101,7 +103,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class _Pieces:
-    """File that tarfile writes to."""
+    """A writable file that passes everything that tarfile writes to `piece`."""
 
     def __init__(self, piece: Callable[[bytes], object]) -> None:
         self._piece = piece
@@ -129,9 +131,10 @@ def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 def await_write(folder: Path, within_s: float) -> bool:
-    """Return True as soon as a file below `folder` is written, created or removed; False if none is in time.  Blocking.
+    """Return True as soon as a file below `folder` is written, created or removed; False after `within_s`.  Blocks.
 
-    A file that is written twice within one tick of the kernel's file clock (4 ms) and keeps its size looks unchanged.
+    A write is missed if it keeps the file's size and comes within one tick of the kernel's file clock (4 ms) after the
+    write before it.
     """
     before, deadline = _states(folder), time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -157,10 +160,10 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
 
 USUAL_FROM = 3
 FORM_BYTES = 500
-"""Bytes of a line that decide its form."""
+"""Maximum number of bytes of a line that its form contains."""
 LEARNED_BYTES = 2 << 20
-"""Bytes of a log whose lines are known as usual.  A server may print hundreds of megabytes, and the agent answers
-nothing else while it reads them.
+"""Maximum number of bytes at the start of a log from which usual lines are learned.  A log may have hundreds of
+megabytes, and while the agent reads it, it answers no other request.
 """
 LOGS = "*.log"
 _MODIFIED, _CREATED = 0x2, 0x100  # inotify(7)
@@ -178,11 +181,13 @@ class Lines:
     async def await_line(
         self, folder: str, pattern: str, nth: int, within_s: float, freeze: bool = False
     ) -> tuple[str, int]:
-        """Return the n-th line printed from now on that matches `pattern`, and the time it was seen (monotonic, in ns).
+        """Return the n-th matching line that is printed from now on, and the time when it was read (monotonic, in ns).
 
-        pattern: a regular expression, "" for an unusual line.  Returns "" and 0 if there is none in time.
-        freeze: stop the server at once (`ServerProcess.arm`), until the fault is in force.  Raises OSError if the
-        kernel cannot watch a folder.
+        folder: folder of the logs
+        pattern: regular expression; "" matches unusual lines
+        within_s: seconds after which it returns "" and 0
+        freeze: True to stop the server at the line (`ServerProcess.arm`), until the fault is in force
+        Raises OSError if the kernel cannot watch the folder.
         """
         if not pattern and folder not in self._usual:
             self._usual[folder] = usual_forms(b"".join(map(_beginning, Path(folder).glob(LOGS))))
@@ -215,7 +220,7 @@ class Lines:
 
 
 def form(line: bytes) -> bytes:
-    """Return the form of a line, which lines of one kind share."""
+    """Return the line without numbers and ids, which lines with the same message share."""
     return _VARYING.sub(b"#", line[:FORM_BYTES])  # the pattern takes quadratic time in the length of a word
 
 
@@ -230,7 +235,7 @@ def usual_forms(log: bytes) -> frozenset[bytes]:
 
 
 class _Tails:
-    """The logs of a folder, read on from their end at construction."""
+    """Reader of the lines that are added to the logs of a folder after its construction."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -249,7 +254,7 @@ class _Tails:
 
 
 def _watched(folder: str) -> int:
-    """Return a descriptor that is readable once a file of the folder was written."""
+    """Return an inotify descriptor, which becomes readable once a file in the folder is written or created."""
     library = ctypes.CDLL(None, use_errno=True)
     descriptor: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if descriptor < 0 or library.inotify_add_watch(descriptor, os.fsencode(folder), _MODIFIED | _CREATED) < 0:

@@ -1,59 +1,61 @@
-"""The switch: one process that carries all frames between the nodes, and drops, delays or rejects some of them.
+"""The switch: one process that forwards all frames between nodes, and drops, delays or rejects some of them.
 
     node n1 [eth0]====[port 0]  switch  [port 1]====[eth0] node n2          ==== is a veth pair
 
-Theory.  Each port is a packet socket on the switch's end of a veth pair.  A frame that comes in at a port is looked up
-in *that port's* table of paths (destination MAC -> port) and sent out there, untouched.  A cut of the directed link a
--> b removes the path to b from a's table.  New tables are built separately and installed between two frames, so all
-links change at once.  A frame without a path is dropped.  If this process dies, everything is cut.
+Theory.  Each port is a packet socket on the switch's end of a veth pair.  Each port has a table of paths (destination
+MAC -> outgoing port).  The switch looks up a frame in the table of the port at which the frame arrived, and sends it
+out unchanged.  To cut the directed link a -> b, the switch removes the path to b from a's table.  New tables are built
+separately and installed between two frames, so all links change at once.  A frame without a path is dropped.  If this
+process dies, all links are cut.
 
-A broadcast or a multicast goes out on every path of its port, so a cut loses it as well, of every protocol.
+A broadcast or multicast frame is sent on every path of its port, so cuts also apply to broadcasts, in every protocol.
 
-Frames travel with their virtio header.  So the kernel at the far end computes the checksums
-and segments that are not computed yet, and a TCP segment of 64 KiB passes here as one frame.
+Frames keep their virtio header.  So the receiving kernel computes checksums and segments that the sending kernel has
+left to its device, and a TCP segment of 64 KiB passes the switch as one frame.
 
-Nodes that do not know each other's hardware addresses ask with ARP.  The switch answers such a request itself, for the
-addresses of its ports.  Neighbour discovery of IPv6 passes cut links.  So a cut of one direction never drops the
-answers that the other direction needs.
+Nodes that do not know each other's hardware addresses send ARP requests.  The switch answers requests for the addresses
+of its ports itself.  Neighbour discovery of IPv6 passes cut links.  So a cut of one direction never drops the answers
+that the other direction needs.
 
-Control is a stream of JSON lines (`python -m harness.agent.frame_switch` says how it begins).  Each line is answered by
-{"forwarded": n, "overflowed": n}, the number of frames carried so far and of those dropped by a full queue, or by
-{"refused": "why"}.
+Orders come as JSON lines over the control stream, after the first line (see *Program*).  The switch answers each order
+with {"forwarded": n, "overflowed": n}, the number of frames forwarded so far and the number dropped by a full queue, or
+with {"refused": "why"}.
 
-    {"cut": [["n1", "n2"], ...]}                             these links carry nothing, all others do
-    {"impair": [["n1", "n2", {"loss": 0.1}], ...], "seed": 1}   see below; links that are not named are clean
+    {"cut": [["n1", "n2"], ...]}                             exactly these links are cut
+    {"impair": [["n1", "n2", {"loss": 0.1}], ...], "seed": 1}   exactly these links are impaired, as described below
 
 The switch ends when the stream ends.
 
-*ARP.*  The switch answers requests (RFC 826) for its nodes as each node would answer itself.
+*ARP.*  The switch answers requests (RFC 826) for its nodes with the answers that the nodes would send.
 
 A frame is: virtio header (10 bytes), Ethernet header (14), ARP packet (28).
 
-*Impairment.*  Faults of frames on their way, per directed link: loss, duplication, corruption, delay, reordering, a
-rate.
+*Impairment.*  Faults of frames, per directed link: loss, duplication, corruption, delay, reordering, a limited rate.
 
-No input or output: `Lane.admit` decides what happens to one frame at a given time, and draws from random numbers of its
-own. The switch keeps the frames until they are due.
+`ImpairedLink.admit` performs no I/O.  It decides the fate of one frame at a given time, with its own random generator.
+The switch stores the frames until they are due.
 
-* A corrupted frame arrives with one bit flipped after its headers.  Its checksum is completed first, so the receiving
-  kernel notices and drops the datagram or segment, as it does with real corruption.  A large segment whose checksum the
-  kernel has not computed yet is dropped instead: the receiver would have dropped the damaged part of it.
-* Reordering lets a share of the frames overtake those that are delayed.  It needs a delay.
-* A rate lets frames leave one after another.  Frames that would wait longer than `QUEUE_S_MAX` are dropped.
+* A corrupted frame arrives with one bit flipped after its headers.  Its checksum is completed before the flip, so the
+  receiving kernel detects the error and drops the datagram or segment, as it does with real corruption.  A large
+  segment whose checksums the kernel has not computed yet is dropped instead.
+* Reordering lets a fraction of the frames overtake delayed frames.  It needs a delay.
+* With a rate, frames leave one after another.  Frames that would wait longer than `QUEUE_S_MAX` are dropped.
 
-*Program.*  It runs a switch until its control stream ends.
+*Program.*  The program runs a switch until its control stream ends.
 
     python -m harness.agent.frame_switch <control fd> '{"ports": [["n1", "port0", "02:...", "198.18.0.11"], ...], ...}'
 
-A port is a node, the interface at the switch's end (a name, or the number of an interface), and the node's hardware and
-IPv4 addresses.  The last is "" if all nodes know each other.  "release" is true if a bridge has the interfaces and must
-release them.  The first line on the control stream is {"ready": true}, or {"error": "why"}.
+A port consists of a node's name, the interface at the switch's end (its name or number), and the node's hardware and
+IPv4 addresses.  The IPv4 address is "" if all nodes know each other's hardware addresses.  "release" is true if the
+interfaces belong to a bridge and must be detached from it.  The first line that the switch sends on the control stream
+is {"ready": true} or {"error": "why"}.
 
-*Reset.*  A link that rejects answers with a TCP reset to the sender of each segment, as firewalls send it.
+*Reset.*  On a rejected link, the sender of each TCP segment gets a reset, as from a firewall.
 
-A frame is: virtio header (10 bytes), Ethernet header (14), IPv4 header, TCP segment.  The reset seems to come from the
-receiver of the segment.  Its numbers follow RFC 9293, 3.10.7.1: if the segment has an ACK, the reset carries that
-number as its sequence number; otherwise it acknowledges the segment.  A reset is never answered with a reset.
+A frame is: virtio header (10 bytes), Ethernet header (14), IPv4 header, TCP segment.  The reset has the addresses of
+the segment's receiver as its source.  Its numbers follow RFC 9293, 3.10.7.1: if the segment has an ACK, its
+acknowledgement number becomes the sequence number of the reset; otherwise the reset acknowledges the segment.  A reset
+is never answered with a reset.
 """
 
 from __future__ import annotations
@@ -84,17 +86,21 @@ _VNET_BYTES = 10
 _DESTINATION = slice(_VNET_BYTES, _VNET_BYTES + 6)
 _FRAME_BYTES_MAX = 1 << 17
 _FRAMES_PER_TURN = 32
-"""Number of frames that one port may send before the others have their turn."""
+"""Maximum number of frames that are forwarded from one port before the other ports are served."""
 _WAITING_BYTES_MAX = 256 << 20
-"""Maximum number of delayed frames in all; further frames are dropped."""
+"""Maximum total size, in bytes, of all delayed frames; further frames are dropped."""
 
 
 @dataclass(slots=True)
 class Port:
-    """One node's end of the switch. paths: destination MAC -> the socket that leads to it. lanes: destination MAC ->
-    impairment on the way, for impaired links only. rejected: destination MACs of cut links that answer TCP with a
-    reset. others: `paths` without any cut. address: the node's IPv4 address, b"" if nodes ask for no hardware
-    address.
+    """The port of one node.
+
+    end: packet socket of the port
+    address: IPv4 address of the node; b"" if nodes send no ARP requests
+    others: destination MAC -> socket of that node's port, for all other nodes
+    paths: the part of `others` to which links are not cut
+    lanes: destination MAC -> impaired link to that node, for impaired links only
+    rejected: destination MACs of cut links that answer TCP with a reset
     """
 
     node: str
@@ -122,7 +128,9 @@ class Switch:
         self.cut(frozenset())
 
     def cut(self, links: Collection[tuple[str, str]], reject: Collection[tuple[str, str]] = ()) -> None:
-        """Cut exactly these links from now on. reject: those that answer TCP with a reset."""
+        """Cut exactly these links from now on.
+
+        reject: the cut links that answer TCP with a reset"""
         for port in self._ports.values():
             others = [other for other in self._ports.values() if other is not port]
             port.others = {other.mac: other.end for other in others}
@@ -130,7 +138,7 @@ class Switch:
             port.rejected = frozenset(other.mac for other in others if (port.node, other.node) in reject)
 
     def impair(self, links: Iterable[tuple[str, str, FrameImpairment]], seed: int) -> None:
-        """Impair exactly these links from now on.  Frames in flight arrive as decided before."""
+        """Impair exactly these links from now on.  Frames that were already admitted keep their departure times."""
         macs = {port.node: port.mac for port in self._ports.values()}
         fresh: dict[str, dict[bytes, ImpairedLink]] = {node: {} for node in macs}
         for a, b, impairment in links:
@@ -145,7 +153,7 @@ class Switch:
                     self._play_back(port.paths.get(mac), lane.held)
 
     def serve(self) -> None:
-        """Carry frames until the control stream ends."""
+        """Forward frames until the control stream ends."""
         poll = select.epoll()
         for number in (*self._ports, self._control.fileno()):
             poll.register(number, select.EPOLLIN)
@@ -180,7 +188,8 @@ class Switch:
             self._send(out, frame)
 
     def _without_path(self, port: Port, destination: bytes, frame: bytes) -> None:
-        """Reset, answer or multicast a frame that is not for one reachable node; drop all others."""
+        """Handle a frame whose destination has no path.  Answer it with a reset or an ARP reply, or forward it if it is
+        a broadcast, a multicast or neighbour discovery.  Otherwise drop it."""
         answer = reset_for(frame) if destination in port.rejected else reply_for(frame, self._macs_by_address)
         to_all = destination[0] & _GROUP_BIT and frame[_TYPE] != _ARP
         if answer is not None:
@@ -196,11 +205,13 @@ class Switch:
         try:
             out.send(frame)
             self.forwarded += 1
-        except OSError:  # EAGAIN, ENOBUFS: a full queue loses frames, as any switch does
+        except OSError:  # EAGAIN, ENOBUFS: a full queue drops frames, as in any switch
             self.overflowed += 1
 
     def _play_back(self, out: socket | None, held: Sequence[bytes]) -> None:
-        """Send the held frames in order; links that are cut by now drop them."""
+        """Send held frames in order, or drop them if the link has been cut.
+
+        out: socket of the destination's port; None if the link is cut"""
         self._waiting_bytes -= sum(map(len, held))
         if out is not None:
             for frame in held:
@@ -220,7 +231,7 @@ class Switch:
             heapq.heappush(self._waiting, (due_s, self._admitted, out, departing))
 
     def _send_due(self) -> float:
-        """Send due frames; return the seconds until the next one, -1 if none waits."""
+        """Send all due frames.  Return the seconds until the next frame is due; -1 if no frame waits."""
         while self._waiting and self._waiting[0][0] <= time.monotonic():
             _, _, out, frame = heapq.heappop(self._waiting)
             self._waiting_bytes -= len(frame)
@@ -250,13 +261,14 @@ class Switch:
 
 
 def open_port(node: str, interface: str, mac: str, address: str) -> Port:
-    """Raises OSError if there is no such interface, or we may not listen there."""
+    """Open the port of a node.  Raises OSError if the interface does not exist, or if this process may not listen on
+    it."""
     end = socket(AF_PACKET, SOCK_RAW, 0)
     end.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
     end.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
     end.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
     for direction in (_SO_RCVBUFFORCE, SO_RCVBUF):
-        # exceeding the limit needs root outside; otherwise the machine's limit applies
+        # exceeding the machine's limit needs root outside of any user namespace; otherwise the limit applies
         with contextlib.suppress(PermissionError):
             end.setsockopt(SOL_SOCKET, direction, _QUEUE_BYTES)
             break
@@ -274,8 +286,9 @@ _ETHERNET, _IPV4, _REQUEST, _REPLY = 1, 0x0800, 1, 2
 
 
 def reply_for(frame: bytes, macs: Mapping[bytes, bytes]) -> bytes | None:
-    """Return the frame that answers this one; None if it is no request for an address of `macs` (IPv4 address ->
-    MAC).
+    """Return the ARP reply to a frame; None if the frame is no request for an address in `macs`.
+
+    macs: IPv4 address -> MAC
     """
     ethernet = frame[_VNET_BYTES : _VNET_BYTES + 14]
     packet = frame[_VNET_BYTES + 14 : _VNET_BYTES + 14 + _PACKET.size]
@@ -292,7 +305,8 @@ def reply_for(frame: bytes, macs: Mapping[bytes, bytes]) -> bytes | None:
 
 
 def discovers_neighbours(frame: bytes) -> bool:
-    """Return whether it is a neighbour solicitation or advertisement of IPv6 (RFC 4861), which have no extensions."""
+    """Return True if a frame is a neighbour solicitation or advertisement of IPv6 (RFC 4861), without extension
+    headers."""
     packet = frame[_VNET_BYTES + 14 :]
     return frame[_TYPE] == _IPV6 and len(packet) > 40 and packet[6] == _ICMPV6 and packet[40] in _DISCOVERY
 
@@ -308,8 +322,12 @@ _ETHERNET_BYTES = 14
 
 @dataclass(frozen=True, slots=True)
 class FrameImpairment:
-    """loss, duplicate, corrupt, reorder: shares of the frames, from 0 to 1.  delay_s: of every frame; jitter_s: a
-    uniform random part of up to that much more.  rate_bytes_per_s: 0 for no limit."""
+    """Impairment of a directed link.
+
+    loss, duplicate, corrupt, reorder: fractions of the frames, from 0 to 1
+    delay_s: seconds of delay of every frame
+    jitter_s: maximum of a uniform random delay, in seconds, that is added to delay_s
+    rate_bytes_per_s: limit of the rate; 0 for no limit"""
 
     loss: float = 0.0
     duplicate: float = 0.0
@@ -319,10 +337,10 @@ class FrameImpairment:
     jitter_s: float = 0.0
     rate_bytes_per_s: float = 0.0
     hold: float = 0.0
-    """1: every frame waits until a later order no longer holds the link, and then all arrive in order."""
+    """1 to hold every frame until a later order has 0 for this link; then all held frames are sent in order."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError, naming the field."""
+        """Validate the fields.  Raises ValueError that names the field."""
         if self.hold not in (0.0, 1.0):
             raise ValueError(f"hold must be 0 or 1, not {self.hold}")
         for name in _SHARES:
@@ -338,7 +356,7 @@ class FrameImpairment:
 
 
 class ImpairedLink:
-    """One directed link with an impairment.  Equal seeds and equal calls give equal departures."""
+    """One directed link with an impairment.  With equal seeds, equal calls return equal departures."""
 
     def __init__(self, impairment: FrameImpairment, seed: str) -> None:
         self.impairment = impairment
@@ -347,9 +365,7 @@ class ImpairedLink:
         self._free_s = 0.0
 
     def admit(self, frame: bytes, now_s: float) -> list[tuple[float, bytes]]:
-        """Return the times at which the frame departs, in seconds, with its bytes: none if it is lost, two if it is
-        duplicated.
-        """
+        """Return the departures of a frame: (time in seconds, bytes).  A lost frame has none, a duplicated one two."""
         it, rng = self.impairment, self._rng
         if it.loss and rng.random() < it.loss:
             return []
@@ -377,10 +393,9 @@ class ImpairedLink:
 
 
 def corrupted(frame: bytes, rng: Random) -> bytes | None:
-    """Return the frame with one bit of its payload flipped, after its checksum was completed; None if it must be
-    dropped.
+    """Complete the checksum of a frame, flip one bit of its payload, and return the frame; None if it must be dropped.
 
-    frame: with its virtio header (10 bytes).
+    frame: frame with its virtio header (10 bytes)
     """
     flags, segmentation, _, _, start, offset = _VNET.unpack_from(frame)
     body = bytearray(frame[_VNET.size :])
@@ -397,7 +412,7 @@ def corrupted(frame: bytes, rng: Random) -> bytes | None:
 
 
 def _checksum(data: bytes | bytearray) -> int:
-    """Return the Internet checksum (RFC 1071) of data whose checksum field holds the sum of the pseudo header."""
+    """Return the Internet checksum (RFC 1071) of data whose checksum field contains the sum of the pseudo header."""
     if len(data) % 2:
         data = bytes(data) + b"\0"
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", bytes(data)))
@@ -416,7 +431,7 @@ def main() -> None:
         interfaces = [if_indextoname(end) if isinstance(end, int) else end for _, end, _, _ in plan["ports"]]
         rows = zip(plan["ports"], interfaces, strict=True)
         switch = Switch([open_port(node, name, mac, address) for (node, _, mac, address), name in rows], control)
-        if plan.get("release"):  # not earlier: only now does the switch have the frames that the bridge no longer gets
+        if plan.get("release"):  # not earlier: from now on, the switch receives the frames that the bridge does not get
             ip("".join(f"link set dev {interface} nomaster\n" for interface in interfaces))
     except OSError as problem:
         control.sendall(json.dumps({"error": problem.strerror or str(problem)}).encode() + b"\n")
@@ -426,8 +441,10 @@ def main() -> None:
 
 
 def ip(batch: str, *prefix: str) -> None:
-    """Carry out a batch of `ip`.  prefix: words before the command.  Raises OSError with the message of `ip` if it
-    fails.
+    """Run `ip -batch`.  If it fails, raises OSError with the message of `ip`.
+
+    batch: commands, one a line
+    prefix: words before the command `ip`
     """
     argv = [*prefix, "ip", "-batch", "-"]
     done = subprocess.run(argv, input=batch, capture_output=True, text=True, timeout=_IP_S, check=False)
@@ -442,7 +459,7 @@ _TTL = 64
 
 
 def reset_for(frame: bytes) -> bytes | None:
-    """Return the frame that resets the connection of this one; None if it is no TCP segment that may be answered."""
+    """Return a frame that resets the TCP connection of `frame`; None if it is no TCP segment that may be answered."""
     ethernet, packet = frame[_VNET_BYTES : _VNET_BYTES + 14], frame[_VNET_BYTES + 14 :]
     if ethernet[12:14] != _IPV4_TYPE or len(packet) < 40 or packet[0] >> 4 != 4 or packet[9] != _PROTOCOL_TCP:
         return None
@@ -468,8 +485,9 @@ def reset_for(frame: bytes) -> bytes | None:
 
 
 def _with_checksum(segment: bytes, addresses: bytes) -> bytes:
-    """Return a TCP segment with its checksum, which also covers the addresses of sender and receiver (RFC 9293,
-    3.1).
+    """Return a TCP segment with its checksum, which also covers the addresses of sender and receiver (RFC 9293, 3.1).
+
+    addresses: address of the sender, then of the receiver
     """
     pseudo = addresses + struct.pack("!BBH", 0, _PROTOCOL_TCP, len(segment))
     return segment[:16] + struct.pack("!H", _checksum(pseudo + segment)) + segment[18:]

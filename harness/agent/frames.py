@@ -1,13 +1,13 @@
-"""Frames: the protocol of harness and agent over a byte stream.
+"""Frames: the protocol between harness and agent over a byte stream.
 
     frame  = magic (2 bytes) · header length (4) · body length (4) · header · body        all big-endian
     header = one JSON object;  body = raw bytes, often none
 
     to the agent    {"id": 7, "verb": "Files.read", "args": {...}} + body
-    from the agent  {"id": 7, "result": {...}} + body                 the last (mostly only) answer
-                    {"id": 7, "more": true} + body                    a piece of a long answer
-                    {"id": 7, "errno": 2, "words": "..."}             the agent's refusal, in its own words
-                    {"event": "exit", ...}                            answers no request
+    from the agent  {"id": 7, "result": {...}} + body                 the answer, or the last piece of a long answer
+                    {"id": 7, "more": true} + body                    an earlier piece of a long answer
+                    {"id": 7, "errno": 2, "words": "..."}             the agent refuses; its error message
+                    {"event": "exit", ...}                            an event, without a request
 
 A verb is `Class.method` of the agent (`harness.agent.process`); its arguments are passed by name.
 
@@ -29,21 +29,21 @@ _MAGIC = b"\xabK"
 HEADER_BYTES_MAX = 1 << 20
 BODY_BYTES_MAX = 1 << 26
 PIECE_BYTES = 1 << 18
-"""Maximum size of one piece of a long answer, so that other answers do not wait long behind it."""
+"""Maximum bytes of one piece of a long answer.  Between two pieces, other answers can be sent."""
 
 Frame = tuple[dict[str, Any], bytes]
 
 
 class BrokenStream(ConnectionError):
-    """Bytes arrived that are no frame; all later bytes are unusable."""
+    """Bytes arrived that are no frame, so all later bytes of the stream are unusable."""
 
 
 def encode(header: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """One frame.  Raises ValueError if header or body is beyond its limit."""
+    """Return one frame.  Raises ValueError if the header or the body exceeds its limit."""
     packed = json.dumps(header, separators=(",", ":")).encode()
     if len(packed) > HEADER_BYTES_MAX or len(body) > BODY_BYTES_MAX:
         raise ValueError(
-            f"a frame holds at most {HEADER_BYTES_MAX} bytes of values and {BODY_BYTES_MAX} bytes of a body, "
+            f"a frame has at most {HEADER_BYTES_MAX} bytes of header and {BODY_BYTES_MAX} bytes of body, "
             f"not {len(packed)} and {len(body)}"
         )
     return b"".join((_PREFIX.pack(_MAGIC, len(packed), len(body)), packed, body))
@@ -57,13 +57,13 @@ class Decoder:
 
     @property
     def torn(self) -> bool:
-        """Return whether a frame has begun and not ended, which at end of file means that the other side died while
-        writing.
+        """Return True if a frame has begun and not ended.  At end of file this means that the other side died while it
+        wrote the frame.
         """
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield every frame that is now complete.  Raises BrokenStream."""
+        """Add received bytes, and yield every frame that is complete.  Raises BrokenStream."""
         self._buffer += data
         at = 0
         try:
@@ -103,10 +103,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def limit(seconds: float, *, beyond: str = "") -> Callable[[F], F]:
-    """Declare how long an answer of a verb may take.
+    """Declare the maximum time of an answer of a verb.
 
-    beyond: name of an argument, in seconds, to which `seconds` is added.  A verb without a limit may take any time,
-    provided that its agent sends something now and then (`agent_link.SILENT_S`).
+    seconds: the maximum, or the part of it that is added to an argument
+    beyond: name of an argument of the verb, in seconds, to which `seconds` is added
+    For verbs without a limit see `AgentLink.call`.
     """
 
     def declare(verb: F) -> F:
@@ -117,7 +118,7 @@ def limit(seconds: float, *, beyond: str = "") -> Callable[[F], F]:
 
 
 def limit_of(verb: Callable[..., Any], given: Mapping[str, Any]) -> float | None:
-    """Return the seconds that an answer of a verb may take with these arguments; None without a limit."""
+    """Return the maximum seconds of an answer of a verb with these arguments; None if the verb has no limit."""
     seconds, beyond = getattr(verb, "limit", (None, ""))
     return seconds + given[beyond] if beyond else seconds
 
@@ -128,5 +129,5 @@ def signature_of(verb: Callable[..., Any]) -> inspect.Signature:
 
 
 def body_of(verb: Callable[..., Any]) -> str:
-    """Return the name of the parameter that travels as the body of a request; "" if there is none."""
+    """Return the name of the parameter whose value is sent as the body of a request; "" if there is none."""
     return next((p.name for p in signature_of(verb).parameters.values() if p.annotation == "bytes"), "")

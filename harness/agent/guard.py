@@ -1,17 +1,17 @@
-"""The guard of a node on a user's own host: it admits one run at a time, and leaves nothing behind.
+"""The guard of a node on a user's own host: it runs the agent, and removes everything of the run afterwards.
 
     python3 -m harness.agent.guard '{"folder": ..., "silence_s": ..., "stay": true, "lock": ...}'
 
-A container removes everything when it ends; a host does not.  So the agent's parent is this process.  It starts the
-agent over its own stdin and stdout and waits for its end, which may have any reason.  Then it removes the processes,
+When a container ends, everything in it is removed; a host needs a guard for that.  The guard starts the agent, which
+inherits its stdin and stdout, and waits until the agent ends for any reason.  Then the guard removes the processes,
 rules, mounts and files of the run.  Before it starts the agent, it removes remains of dead runs.  No other run can be
-alive: this process holds the lock that `arrival` took.  With "stay" false it only removes remains of dead runs.
+alive, because this process holds the lock of `arrival`.  With "stay" false it only removes remains of dead runs.
 
 Only marks identify the property of a run: `MARK` in the environment of a process, a name that begins with
-`TABLE_PREFIX` for rules, and the folder `<base>/<run>`.  It leaves everything else alone.
+`TABLE_PREFIX` for rules, and the folder `<base>/<run>`.  The guard touches nothing else.
 
-The first line on stdout is JSON: {"ready": true, "removed": [...]}.  What cannot be removed is one line on stderr that
-begins with "left: ", and the exit status is then 1.
+The first line on stdout is JSON: {"ready": true, "removed": [...]}.  For everything that cannot be removed, the guard
+writes a line to stderr that begins with "left: ", and its exit status is 1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from harness.agent.network import Table, without
 from harness.agent.process import SILENCE
 
 MARK = "KRUCIBLE_NODE"
-"""Environment variable of every process of a run: the run's folder."""
+"""Environment variable of every process of a run.  Its value is the run's folder."""
 TABLE_PREFIX = "krucible_ssh_"
 _KILL_S = 5.0
 _NFT_S = 10.0
@@ -45,7 +45,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(given: Mapping[str, Any]) -> int:
-    """Returns the exit status: 0 if nothing is left, 1 if something could not be removed."""
+    """Run the guard.  Return its exit status: 0 if nothing is left, 1 if something could not be removed."""
     folder = Path(given["folder"])
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which every process of the run would inherit
@@ -68,7 +68,7 @@ def main(given: Mapping[str, Any]) -> int:
 
 
 def _host_agent(folder: Path, silence_s: float) -> None:
-    """Run the agent to its end.  If this process is killed, the agent gets SIGTERM and ends in order."""
+    """Run the agent until it ends.  If this process is killed, the agent gets SIGTERM, kills its server and exits."""
     adopt_orphans()
     search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     added = {MARK: str(folder), SILENCE: f"{silence_s:g}", "PATH": search, "PYTHONUNBUFFERED": "1"}
@@ -93,7 +93,7 @@ def _host_agent(folder: Path, silence_s: float) -> None:
 
 
 def _remove(folder: Path) -> list[str]:
-    """Remove the processes, mounts and files of a run; return a sentence for each that remains."""
+    """Remove the processes, mounts and files of a run, and return a sentence for each that remains."""
     left = [f"process {pid} does not end" for pid in _kill(folder)]
     for place in reversed(mounts_below(folder)):
         try:
@@ -129,7 +129,7 @@ def _reap() -> None:
 
 
 def _belongs(pid: int, folder: Path) -> bool:
-    """Return whether a process carries the run's mark, or is an orphan of this run that was left to this process."""
+    """Return True if a process has the run's mark, or is a child of this process: an orphan of the run."""
     fields = stat_of(f"/proc/{pid}")
     if pid == os.getpid() or not fields or fields[0] in b"ZX":
         return False
@@ -137,8 +137,8 @@ def _belongs(pid: int, folder: Path) -> bool:
 
 
 def _delete_tables() -> list[str]:
-    """Delete the rules of every run here, because no other run can be active.  Returns one sentence for each that
-    remains.
+    """Delete the nft tables of all runs, because no other run can be active on this host.  Return one sentence for each
+    table that remains.
     """
     if shutil.which("nft") is None:
         return []
@@ -156,7 +156,7 @@ def _delete(table: Table) -> str:
 
 
 def _runs(base: Path) -> Iterator[Path]:
-    """Return the folders of runs.  Everything else in the base folder belongs to others."""
+    """Yield the folders of runs.  Everything else in the base folder belongs to others."""
     yield from sorted(path.parent.parent for path in base.glob("*/code/harness"))
 
 

@@ -1,13 +1,13 @@
 """The clients on a client node, and the watchdog over them.
 
-A client promises to answer within its time limit and never to raise.  The agent does not rely on it.  A client that
-overruns its limit, or whose exception escapes, has the outcome INFO, because the request may have taken effect.  Such a
-client is closed and replaced, so that no late reply can answer the next request.
+A client promises to answer within its time limit and never to raise.  The agent does not rely on this promise.  If a
+client exceeds its limit or raises, the outcome of the request is INFO, because the request may have taken effect.  Such
+a client is closed and replaced, so that no late reply can answer the next request.
 
-The clients of a node in a separate process, so that they can be paused while the agent continues.
-
-The process is another agent that hosts nothing else.  Requests for clients are forwarded to it unchanged, and so are
-its answers: their numbers are those of the harness.  It ends when its stdin ends, and with the agent.
+*Clients apart.*  If the harness must be able to pause clients, they run in a process of their own, and the agent
+continues.  This process is another agent, which hosts only clients.  The agent forwards requests and answers between
+the harness and this process unchanged, including their numbers.  The process ends when its stdin ends, and thus when
+the agent ends.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ from system_under_test.client import ClientFactory, Outcome, Placement, ProcessC
 from system_under_test.subject import ProcessState
 
 OVERRUN_S = 0.5
-"""Seconds beyond its limit until the watchdog answers for a client."""
+"""Seconds after the limit of a request at which the watchdog answers instead of the client."""
 _CLOSING_S = 1.0
 LOAD_S = 60.0
-"""Seconds that a client node may take to import its clients.  That takes half a second of CPU, which a loaded machine
-shares among all nodes that start at the same time.
+"""Maximum seconds that a client node may take to import its clients.  An import takes half a second of CPU time, but on
+a loaded machine many nodes start at the same time.
 """
 PATIENCE_S = 1.0
-"""Seconds beyond a request's limit that the harness waits for the agent, whose watchdog answers after OVERRUN_S."""
+"""Seconds after the limit of a request at which the harness stops waiting for the agent.  The agent's watchdog answers
+earlier, after OVERRUN_S."""
 
 
 @dataclass(slots=True)
@@ -57,7 +58,9 @@ class _Hosted:
 
 
 class HostedClients:
-    """log: receives a sentence about each failure."""
+    """The clients on a client node.
+
+    log: called with a sentence about each failure"""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
@@ -67,7 +70,7 @@ class HostedClients:
 
     @limit(LOAD_S)
     async def load(self, module: str) -> None:
-        """Import `module` in a thread.  Raises OSError with the module's message."""
+        """Import `module` in a thread.  If that fails, raises OSError with the message of the exception."""
         try:
             await asyncio.to_thread(importlib.import_module, module)
         except Exception as error:
@@ -77,7 +80,8 @@ class HostedClients:
     async def open(
         self, module: str, placements: Sequence[Mapping[str, Any]], peers: Mapping[str, str], config: Mapping[str, Any]
     ) -> None:
-        """Import `module` and connect one client per placement.  Raises OSError with the module's message."""
+        """Import `module` and connect one client per placement.  If that fails, raises OSError with the message of the
+        exception."""
         await self.close()
         await self.load(module)
         try:
@@ -92,13 +96,13 @@ class HostedClients:
 
     @limit(PATIENCE_S, beyond="timeout_s")
     async def invoke(self, thread: int, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Return the outcome as JSON-ready fields, within timeout_s + OVERRUN_S.  Raises OSError for an unknown
-        thread.
+        """Pass a request to the client of a thread, and return the outcome as JSON-serializable fields within
+        timeout_s + OVERRUN_S.  Raises OSError if the thread has no client.
         """
         hosted = self._hosted.get(thread)
         if hosted is None:
             raise OSError(errno.ENOENT, f"no client was opened for thread {thread}")
-        if hosted.running is not None:  # the harness gave up on it and waits for no answer
+        if hosted.running is not None:  # the harness no longer waits for the answer to the earlier request
             self._replace(hosted)
         begun_s = time.monotonic()
         outcome = await self._ask(hosted, Request(**request), timeout_s)
@@ -138,7 +142,7 @@ class HostedClients:
         return task.result()
 
     def _replace(self, hosted: _Hosted) -> bool:
-        """Close the client in the background and connect a fresh one; False if that fails."""
+        """Close the client in the background and connect a new one.  Return False if the new one cannot connect."""
         self._drop(hosted)
         assert self._connect is not None
         try:
@@ -174,7 +178,10 @@ _SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT}
 
 
 class ClientsApart:
-    """send: receives each answer. without: names that are removed from its environment.  Lives on the loop's thread."""
+    """The process of a client node's clients.  Use it only on the event loop's thread.
+
+    send: called with each answer
+    without: environment variables that the process does not inherit"""
 
     def __init__(
         self, children: Children, send: Callable[[Mapping[str, Any], bytes], None], without: Collection[str] = ()
@@ -187,7 +194,7 @@ class ClientsApart:
         self._listening: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the process; does nothing if it runs.  Raises OSError if it cannot be started."""
+        """Start the process, or do nothing if it was started before.  Raises OSError if it cannot be started."""
         if self._child is not None:
             return
         argv = [sys.executable, "-P", "-m", "harness.agent"]
@@ -205,18 +212,18 @@ class ClientsApart:
     def pass_on(self, header: Mapping[str, Any], body: bytes) -> None:
         """Forward a request.  Raises OSError if the process is dead.
 
-        While the process is paused, requests wait in memory; the harness gives up on each in time.
+        While the process is paused, requests wait in memory, and the harness stops waiting for each at its limit.
         """
         if self._writer is None or self.state() == "dead":
             raise OSError(errno.ESRCH, "the process of the clients is dead")
         self._writer.write(encode(header, body))
 
     def signal(self, name: str) -> None:
-        """Send STOP or CONT, and return when every thread has followed it.  Raises OSError if a thread does not follow
-        it, or the process is dead.
+        """Send STOP or CONT to the process, and return when the signal has taken effect on every thread.  Raises
+        OSError if it has no effect in time, or if the process was never started.
         """
         if self._child is None:
-            raise OSError(errno.ESRCH, "the clients do not live in a process of their own")
+            raise OSError(errno.ESRCH, "the clients do not have a process of their own")
         pid = self._child.pid
         signal_group(pid, _SIGNALS[name])
         if not wait_until(lambda: is_stopped(pid) == (name == "STOP")):
@@ -239,7 +246,7 @@ class ClientsApart:
 
 
 def quiet_collector() -> None:
-    """Freeze all current objects, and run the garbage collector seldom."""
+    """Exempt all current objects from garbage collection, and make collections rare."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)

@@ -1,28 +1,29 @@
 """Verbs of the agent for its node's network: firewall tables, beacons, trials of links, and a switch.
 
-*Firewall.*  The agent changes its own tables one transaction at a time, and deletes them at its end, for any reason.
+*Firewall.*  The agent changes its own tables one transaction at a time, and deletes them when it ends for any reason.
 
-*Beacons.*  Small datagrams on every directed link, by which the harness proves what is cut and what is open.
+*Beacons.*  Small datagrams on every directed link, which prove to the harness which links are cut and which are open.
 
-Theory.  Every node numbers its datagrams to each peer, from 1 and without gaps.  The sender notes its numbers at the
-beginning and end of a window (`mark`); the receiver remembers the numbers that arrived (`count`).  So counting the
-arrivals of one window needs no clock shared by two nodes.  A datagram held back from before the window is not counted,
-and neither is one that arrives twice.
+Theory.  Every node numbers its datagrams to each peer, from 1 and without gaps.  The sender reports its numbers at the
+beginning and at the end of a window (`mark`); the receiver remembers the numbers that arrived (`count`).  So counting
+the arrivals of one window needs no clock shared by two nodes.  A delayed datagram from before the window is not
+counted, and a datagram that arrives twice is counted once.
 
-A datagram the kernel refuses (EPERM, ENETUNREACH, a full buffer) gets no number: it was not sent, and a link on which
-nothing could be sent proves nothing.
+A datagram that the kernel refuses (EPERM, ENETUNREACH, a full buffer) gets no number, because it was not sent: if
+nothing can be sent on a link, the missing arrivals prove nothing.
 
 Beacons have their own thread, because they must be sent every 15 ms even while a client computes.  One wake-up handles
-a whole round (send to all, receive what arrived), because a round every 2 ms on seven nodes is 21,000 datagrams a
-second.
+a whole round: send to all peers, and receive all datagrams that have arrived.  With a round every 2 ms, seven nodes
+    send
+21,000 datagrams a second.
 
-*Trials.*  Bursts of datagrams on one directed link, which measure its behaviour.
+*Trials.*  Bursts of datagrams on one directed link.  A trial measures losses, duplicates, reordering and delays, while
+beacons only show whether a link is open.  The receiver keeps the numbers and the delays of each trial.  The delay is
+the difference of the sender's and the receiver's monotonic clocks, so it is correct only if both nodes are on one
+machine.
 
-Beacons show whether a link is open.  A trial measures losses, duplicates, reordering and delays.  The receiver keeps
-the numbers and the delays of each trial.  The delay compares the sender's monotonic clock with the receiver's, so it is
-correct only if both nodes are on one machine.
-
-*Switch.*  It is a child of the agent: started once, ordered over a socket, killed with the agent.
+*Switch.*  The switch is a child of the agent.  It is started once, gets its orders over a socket, and dies with the
+agent.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from harness.agent.children import Children, run
 from harness.agent.frames import limit
 
 Table = tuple[str, str]
-"""Family and name, e.g. ("ip", "krucible_x")."""
+"""Family and name of an nft table, such as ("ip", "krucible_x")."""
 
 
 class FirewallTables:
@@ -57,9 +58,10 @@ class FirewallTables:
         self._in_order = asyncio.Lock()
 
     async def apply(self, text: str, owned: Sequence[Table]) -> None:
-        """Apply one nft transaction: all of `text` or nothing. owned: tables to delete when the agent ends.
+        """Apply `text` as one nft transaction.  If it fails, nothing is changed, and OSError is raised with nft's
+        message.
 
-        Raises OSError with nft's message.
+        owned: tables to delete when the agent ends
         """
         self._owned.update((family, name) for family, name in owned)
         async with self._in_order:  # the change ordered last must be applied last
@@ -68,7 +70,7 @@ class FirewallTables:
             raise OSError(errno.EINVAL, f"nft refused: {words.decode(errors='replace').strip()[:500]}")
 
     def delete_owned(self) -> None:
-        """Delete the owned tables, and block until they are gone; used when the agent ends, so it must not need the
+        """Delete the owned tables, and block until they are gone.  The agent calls this at its end, without the event
         loop.
         """
         if self._owned:
@@ -78,7 +80,7 @@ class FirewallTables:
 
 
 def without(table: Table) -> str:
-    """Return nft text that deletes a table whether or not it exists (`destroy` needs a newer kernel)."""
+    """Return nft text that deletes a table, whether it exists or not; nft's `destroy` would need a newer kernel."""
     family, name = table
     return f"add table {family} {name}\ndelete table {family} {name}\n"
 
@@ -91,7 +93,8 @@ def replace_set(table: Table, name: str, elements: Collection[str]) -> str:
 
 _DATAGRAM = struct.Struct("!8sQ")
 REMEMBERED = 1 << 14
-"""Number of beacons that a receiver remembers per source: 32 s at the fastest useful interval of 2 ms."""
+"""Number of latest beacons that a receiver remembers per source: those of 32 s at the shortest useful interval, 2
+ms."""
 
 
 @dataclass(slots=True)
@@ -102,7 +105,7 @@ class _Peer:
 
 
 class BeaconVerbs:
-    """Verbs of beacons, from `start` to `stop`.  All others raise OSError (ESRCH) before it."""
+    """Verbs for beacons.  Before `start`, all verbs but `stop` raise OSError (ESRCH)."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -110,10 +113,14 @@ class BeaconVerbs:
         self._thread: threading.Thread | None = None
 
     def start(self, token: bytes, address: str, port: int, peers: Mapping[str, str], interval_ms: float) -> None:
-        """Send to these peers and listen for them from now on, in place of an earlier start.
+        """Send beacons to these peers and receive theirs from now on.  A new start replaces an earlier one.
 
-        token: eight bytes that distinguish this run's datagrams from any other's. address: address at which this node
-        listens, peers: node name -> address, all on the same port.  Raises OSError if the address cannot be bound.
+        token: eight bytes that distinguish this run's datagrams from those of other runs
+        address: address at which this node listens
+        port: UDP port of all nodes
+        peers: node -> address
+        interval_ms: milliseconds between two rounds
+        Raises OSError if the address cannot be bound.
         """
         self.stop()
         self._token = token
@@ -130,7 +137,7 @@ class BeaconVerbs:
         self._thread.start()
 
     def set_interval(self, interval_ms: float) -> None:
-        """Set the interval at once: the next round begins now."""
+        """Set the interval between rounds, and begin a round now."""
         with self._sending():
             self._interval_s = interval_ms / 1e3
             self._due_s = time.monotonic()
@@ -142,9 +149,10 @@ class BeaconVerbs:
             return {name: peer.sent for name, peer in self._peers.items()}
 
     def count(self, windows: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """Return source -> number of its datagrams in (first, last] that arrived here, each counted once.
+        """Return source -> number of distinct datagrams of its window that have arrived at this node.
 
-        Raises ValueError for a window longer than what is remembered."""
+        windows: source -> (first, last): the window contains the numbers above `first`, up to `last`
+        Raises ValueError for a window longer than REMEMBERED."""
         with self._sending():
             self._take_all()
             return {name: _count(self._peers[name].seen, *window) for name, window in windows.items()}
@@ -198,7 +206,7 @@ class BeaconVerbs:
 
 def _count(seen: array[int], first: int, last: int) -> int:
     if not 0 <= last - first <= REMEMBERED:
-        raise ValueError(f"a window holds 0 to {REMEMBERED} datagrams, not {last - first}")
+        raise ValueError(f"a window has 0 to {REMEMBERED} datagrams, not {last - first}")
     return sum(seen[number % REMEMBERED] == number for number in range(first + 1, last + 1))
 
 
@@ -206,7 +214,7 @@ _TRIAL_DATAGRAM = struct.Struct("!8sQIq")
 _PADDING = bytes(200)
 _TOKEN = b"krtrial1"
 KEPT_MAX = 64
-"""Number of trials that a receiver remembers; the oldest is forgotten first."""
+"""Maximum number of trials that a receiver remembers; the oldest is forgotten first."""
 
 
 @dataclass(slots=True)
@@ -216,21 +224,22 @@ class _Heard:
 
 
 class Trials(asyncio.DatagramProtocol):
-    """One per node.  Call `listen` first; then any node may `send` to it, and `result` returns the arrivals."""
+    """Verbs for trials.  Once a node listens, other nodes may `send` to it, and `result` measures the arrivals."""
 
     def __init__(self) -> None:
         self._heard: dict[int, _Heard] = {}
         self._transport: asyncio.DatagramTransport | None = None
 
     async def listen(self, address: str, port: int) -> None:
-        """Listen; does nothing if it listens already.  Raises OSError if the address cannot be bound."""
+        """Listen for datagrams, or do nothing if this node already listens.  Raises OSError if the address cannot be
+        bound."""
         if self._transport is None:
             loop = asyncio.get_running_loop()
             self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(address, port))
 
     @limit(30.0)
     async def send(self, peer: tuple[str, int], trial: int, count: int, interval_s: float) -> int:
-        """Send `count` numbered datagrams; return the number sent.  Raises OSError before `listen`."""
+        """Send `count` numbered datagrams, and return their number.  Raises OSError before `listen`."""
         if self._transport is None:
             raise OSError("trials need a socket: call listen first")
         for number in range(count):
@@ -240,7 +249,7 @@ class Trials(asyncio.DatagramProtocol):
         return count
 
     def result(self, trial: int) -> dict[str, float]:
-        """See `measured`."""
+        """Return the measurements of a trial: see `measured`."""
         heard = self._heard.get(trial, _Heard())
         return measured(heard.numbers, heard.delays_s)
 
@@ -259,13 +268,16 @@ class Trials(asyncio.DatagramProtocol):
 
 
 def measured(numbers: Sequence[int], delays_s: Sequence[float]) -> dict[str, float]:
-    """received: number of distinct datagrams; repeated: number that arrived again; reordered: number that arrived after
-    a later one;
-    delay_ms: the median; least_delay_ms: the minimum in the second half of the numbers that arrived.
+    """Return the measurements of one trial.
 
-    A loaded machine delays some datagrams.  A link that delays or queues delays all of the second half.
+    numbers, delays_s: number and delay of each arrival, in order
 
-    numbers, delays_s: of all arrivals, in this order.
+    received: number of distinct datagrams that arrived
+    repeated: number of further arrivals of the same datagrams
+    reordered: number of datagrams that arrived after a datagram with a higher number
+    delay_ms: median delay
+    least_delay_ms: minimum delay among the higher half of the numbers that arrived.  A loaded machine delays only some
+        of them; a link with a delay or a queue delays all of them.
     """
     first_time = list(dict.fromkeys(numbers))
     late_half = sorted(zip(numbers, delays_s, strict=True))[len(numbers) // 2 :]
@@ -284,7 +296,7 @@ def measured(numbers: Sequence[int], delays_s: Sequence[float]) -> dict[str, flo
 
 
 class SwitchVerbs:
-    """Lives on the loop's thread."""
+    """Verbs for the switch.  Use them only on the event loop's thread."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
@@ -294,9 +306,10 @@ class SwitchVerbs:
 
     @limit(60.0)
     async def start(self, ports: Sequence[Sequence[Any]], release: bool) -> None:
-        """See `harness.agent.frame_switch`.  Raises OSError if there is one, or if it cannot be started."""
+        """Start a switch (`harness.agent.frame_switch`).  Raises OSError if a switch was started before, or if it
+        cannot be started."""
         if self._writer is not None:
-            raise OSError(errno.EEXIST, "a switch runs already")
+            raise OSError(errno.EEXIST, "a switch is already running")
         ours, theirs = socket.socketpair()
         plan = json.dumps({"ports": ports, "release": release})
         argv = [sys.executable, "-P", "-m", "harness.agent.frame_switch", str(theirs.fileno()), plan]
@@ -308,7 +321,8 @@ class SwitchVerbs:
             raise OSError(errno.EIO, f"the switch: {answer['error']}")
 
     async def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the switch's answer.  Raises OSError if it refuses, has ended, or was never started."""
+        """Send an order to the switch, and return its answer.  Raises OSError if the switch refuses the order, has
+        ended, or was never started."""
         async with self._in_order:
             if self._writer is None:
                 raise OSError(errno.ESRCH, "the switch was never started")

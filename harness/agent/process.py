@@ -1,23 +1,24 @@
-"""The agent's process: it decodes frames, carries verbs out, sends frames, and leaves nothing behind at its end.
+"""The agent's process: it decodes requests, carries out verbs, sends answers, and removes everything at its end.
 
-Requests run concurrently; each answer is sent as soon as it is ready.  It ends at the end of stdin, at SIGTERM or when
-the stream contains anything but frames.  A sentinel thread also watches for the end, because a client that blocks the
-loop must not keep the node of a dead harness alive.
+Requests run concurrently; each answer is sent as soon as it is ready.  The agent ends at the end of stdin, at SIGTERM,
+or when the stream contains anything but frames.  A sentinel thread also watches for the end of stdin, because a client
+that blocks the event loop must not keep the node of a dead harness alive.
 
-A connection over a network can die without an end of file.  So if the environment contains `SILENCE`, the harness
-promises to send something more often than that, and a longer silence also ends the agent.
+A connection over a network can die without an end of file.  So if the environment contains `SILENCE`, a silence of this
+many seconds also ends the agent, and the harness must send messages more often.
 
-If it contains `LINGER`, the agent exits that many seconds after it has killed its server: containers that leave a
-network at the same moment can block Docker's engine (`harness.backends.docker_engine`).
+If the environment contains `LINGER`, the agent waits this many seconds after it has killed its server, and then exits:
+containers that leave a network at the same moment can block Docker's engine (`harness.backends.docker_engine`).
 
 *Verbs.*  Public methods of the objects below, dispatched by their signatures.
 
-A request names a verb as `Class.method`, such as `DiskVerbs.behave`.  Its values are the method's arguments by name.  A
-parameter of type `bytes` is the body of the request.  A parameter called `piece` is a function that sends part of a
-long answer; it may be called from any thread except the loop's, and blocks while the harness is slow to read.
+A request names a verb as `Class.method`, such as `DiskVerbs.behave`.  The request's values are the method's arguments
+by name.  A parameter of type `bytes` gets the body of the request.  A parameter called `piece` is a function that sends
+a part of a long answer.  It may be called from any thread except the event loop's, and blocks while the harness is slow
+to read.
 
-The harness calls the same methods through `AgentLink.ask`, which has their types, so no name and no argument is written
-twice.  Blocking methods run in a thread.  Processes are started and signalled on the loop's thread only.
+The harness calls the same methods through `AgentLink.ask`, with their types, so no name and no argument is written
+twice.  Blocking methods run in a thread.  Processes are started and signalled only on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -52,19 +53,20 @@ from harness.agent.server import ServerProcess
 from harness.agent.wall_clock import ClockVerbs
 
 SILENCE = "KRUCIBLE_SILENCE_S"
-"""Environment variable: seconds without a message from the harness after which the agent ends; without it, never."""
+"""Environment variable: seconds without a message from the harness after which the agent ends.  If it is not set, the
+agent waits for ever."""
 LINGER = "KRUCIBLE_LINGER_S"
-"""Environment variable: seconds that the agent waits after it has killed its server; without it, none."""
+"""Environment variable: seconds between the death of the server and the exit of the agent.  If it is not set, 0."""
 _SENTINEL_GRACE_S = 1.0
 
 
 def main() -> None:
-    """Speak over the process' own stdin and stdout until they end.  Does not return."""
+    """Serve requests from this process' stdin, with answers on its stdout, until stdin ends.  Does not return."""
     commands_in, answers_out = os.dup(0), os.dup(1)
     with Path("/dev/null").open() as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # output of the client's module must not mix with the frames
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the harness, which then ends this process in order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # at Ctrl-C the harness ends this process in order
     sys.setswitchinterval(0.0005)  # a computing client delays the beacons' thread by at most this time
     adopt_orphans()
     agent = Agent(float(os.environ.get(SILENCE, "inf")), float(os.environ.get(LINGER, "0")))
@@ -81,7 +83,10 @@ def log(words: str) -> None:
 
 
 class Agent:
-    """silence_s: seconds without a message from the harness after which the agent ends. linger_s: see `LINGER`."""
+    """The agent of one node.
+
+    silence_s: see `SILENCE`
+    linger_s: see `LINGER`"""
 
     def __init__(self, silence_s: float, linger_s: float = 0.0) -> None:
         self._silence_s = silence_s
@@ -94,7 +99,7 @@ class Agent:
         self._verbs = Verbs(self._children, self._send, log, without=(SILENCE, LINGER))
 
     async def serve(self, commands_in: int, answers_out: int) -> None:
-        """Answer until the stream ends or breaks, then end.  Does not return."""
+        """Answer requests until the stream ends or contains no frame, then end the agent.  Does not return."""
         loop = self._verbs.loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._children.reap)
         loop.add_signal_handler(signal.SIGTERM, self.end, "ordered to end (SIGTERM)")
@@ -113,8 +118,8 @@ class Agent:
         self.end("the stream ended within a frame" if decoder.torn else "the stream ended")
 
     def watch_for_end(self, commands_in: int) -> None:
-        """Watch for the end from a sentinel thread: detect without reading that the other side has closed, and give the
-        loop a moment to end by itself.  It detects a silence, too.
+        """Watch for the end of the stream, in the sentinel thread.  The end is detected without reading; then the event
+        loop gets a second to end the agent in order.  Also end the agent after a silence.
         """
         poll = select.poll()
         poll.register(commands_in, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
@@ -125,8 +130,8 @@ class Agent:
         self.end("the stream ended while the loop was stuck")
 
     def end(self, why: str) -> None:
-        """Kill the server, delete the firewall tables, linger, exit.  Does not return; the first caller does the work,
-        others wait.
+        """Kill the server, delete the firewall tables, linger, and exit.  Does not return.  If several threads call it,
+        the first does the work and the others wait.
         """
         with self._ending:
             try:
@@ -151,7 +156,7 @@ class Agent:
                 return
             result, answer = await self._verbs.answer(str(header.get("verb")), header.get("args") or {}, body, piece)
             self._send({"id": number, "result": result}, answer)
-        except Exception as error:  # noqa: BLE001 - every failure travels back as the node's own words
+        except Exception as error:  # noqa: BLE001 - every failure is sent back as the node's error message
             code = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
             self._send({"id": number, "errno": code, "words": _words(error)})
 
@@ -189,10 +194,10 @@ Answer = tuple[Any, bytes]
 class Verbs:
     """All verbs of one node.
 
-    send: sends a frame that answers no request. log: writes one line.
-    without: environment variables that the process of the clients does not inherit.
-
-    loop: set before the first verb; the server is signalled on its thread only.
+    send: sends a frame to the harness
+    log: writes one line
+    without: environment variables that the process of the clients does not inherit
+    loop: event loop on whose thread the server is signalled; must be set before the first verb
     """
 
     def __init__(
@@ -208,7 +213,7 @@ class Verbs:
         self._in_threads = _methods(Files(), clock, disk, BeaconVerbs())
 
     async def answer(self, name: str, args: Mapping[str, Any], body: bytes, piece: Callable[[bytes], None]) -> Answer:
-        """Carry a verb out.  Raises the errors of the verb, and OSError (ENOSYS) if there is no such verb."""
+        """Carry out a verb.  Raises the errors of the verb, or OSError (ENOSYS) if the verb does not exist."""
         verb = self._on_loop.get(name) or self._in_threads.get(name)
         if verb is None:
             raise OSError(errno.ENOSYS, f"this agent knows no {name!r}")
@@ -226,7 +231,7 @@ class Verbs:
         return value, answer
 
     def _kill(self, server: ServerProcess, wait: bool) -> None:
-        """Kill the server; called from a thread."""
+        """Kill the server.  Call it from another thread than the event loop's."""
 
         async def kill() -> None:
             if wait:
@@ -253,7 +258,7 @@ class NodeVerbs:
 
     @limit(15.0, beyond="within_s")
     async def kill_at_write(self, folder: str, within_s: float) -> bool:
-        """Kill the server as soon as a file below `folder` changes; leave it alone if none does within `within_s`."""
+        """Kill the server as soon as a file below `folder` changes.  Return False if none changes within `within_s`."""
         written = await _in_thread(files.await_write, Path(folder), within_s)
         if written:
             self._server.signal("KILL")
@@ -269,18 +274,18 @@ class NodeVerbs:
     async def damage_disk(self, pattern: str, how: str, seed: int) -> None:
         """See `DiskVerbs.damage`.  Raises OSError (EBUSY) unless the server is dead."""
         if (state := self._server.state()) != "dead":
-            raise OSError(errno.EBUSY, f"the disk of a server that is {state} cannot be damaged behind its back")
+            raise OSError(errno.EBUSY, f"the disk of a server cannot be damaged while the server is {state}")
         await _in_thread(self._disk.damage, pattern, how, seed)
 
     def processor(self) -> dict[str, float]:
-        """Return Linux's measurements of processors: the sums of `checkers.record.header_and_outcome.ProcessorSums`."""
+        """Return Linux's measurements of processors (see `checkers.record.header_and_outcome.ProcessorSums`)."""
         waited_s, ran_s = children.of_processes(self._server.processes())
         sums = {"steal_s": children.steal_s(), "pressure_s": children.pressure_s()}
         return {**sums, "waited_s": waited_s, "ran_s": ran_s}
 
 
 def _methods(*parts: object) -> dict[str, Callable[..., Any]]:
-    """Return name -> public method of each object, as `Class.method`."""
+    """Return "Class.method" -> bound method, for all public methods of these objects."""
     return {
         method.__qualname__: getattr(part, name)
         for part in parts

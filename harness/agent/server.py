@@ -1,21 +1,22 @@
-"""The server of a node and its processes: started, stopped, continued, killed, found, and their ends reported.
+"""The server of a node and its processes: start, stop, continue and kill them, and report the end of the server.
 
-*Server.*  The agent starts, stops, continues and kills it, and reports its end without a request.
+*Server.*  The agent reports the end of the server without a request.
 
-Theory.  A server is a leader, which the agent started, and its descendants (`children.ProcessTree`).  STOP, CONT and
-KILL apply to all of them.  TERM goes to the leader's group only: it requests an orderly end, and a server whose
-children have their own sessions ends them in its own order.  The leader's end is the server's end: remaining processes
-are killed.
+Theory.  A server consists of a leader, which the agent started, and its descendants (`children.ProcessTree`).  STOP,
+CONT and KILL apply to all of them.  TERM requests an orderly end and goes only to the leader's process group, because a
+server whose children have their own sessions ends them in its own order.  When the leader ends, the server has ended,
+and remaining processes are killed.
 
-*Named processes.*  A fault may hit one of them alone.
+*Named processes.*  Processes of a server that a fault may affect alone.
 
-Theory.  A system names its processes (`System.processes`): some are started under their names, by
-`system_under_test.own.processes_as_one_server`; others are known by a pattern of their command line.  Each process of
-the server belongs to its nearest named ancestor, or to none.  So if both have names, the fault on an agent spares the
-database that it started; but it includes the helpers of the agent, which have no names.
+Theory.  A system names its processes (`System.processes`).  Some are started under their names, by
+`system_under_test.own.processes_as_one_server`; others are identified by a pattern of their command line.  Each process
+of the server belongs to its nearest named ancestor, or to none.  For example, a supervisor and the database that it
+started both have names, and the supervisor has helpers without names: then a fault of the supervisor includes the
+helpers and spares the database.
 
-A process that was started under its name stays down after its end while `<name>.held` exists, and is started again
-after `release`.  A process that is known by a pattern is restarted by its own parent, at the parent's choice of time.
+A process that was started under its name is not restarted after its end while the file `<name>.held` exists; `release`
+restarts it.  A process that is identified by a pattern is restarted by its own parent, whenever the parent does so.
 """
 
 from __future__ import annotations
@@ -51,15 +52,17 @@ _SIGNALS = {"STOP": signal.SIGSTOP, "CONT": signal.SIGCONT, "KILL": signal.SIGKI
 _CRASHES = frozenset(
     {signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV, signal.SIGSYS}
 )
-"""Signals that the kernel sends a program for its own errors."""
+"""Signals that the kernel sends to a program because of an error in the program."""
 FROZEN_S_MAX = 2.0
-"""Seconds that a paused server waits for the fault that is to follow."""
+"""Maximum seconds that `freeze` pauses a server until the harness injects the fault."""
 _SHELL_SIGNAL = 128
-"""If signal n ended its program, a shell exits with this plus n."""
+"""If a signal ended the program, a shell exits with this status plus the signal's number."""
 
 
 class ServerProcess:
-    """At most one living server.  report: called with the exit event as soon as it has been reaped."""
+    """The server of a node, of which at most one is alive.
+
+    report: called with the exit event as soon as the server has been reaped"""
 
     def __init__(self, children: Children, report: Callable[[dict[str, Any]], None]) -> None:
         self._children = children
@@ -73,8 +76,11 @@ class ServerProcess:
         self._thaws = 0
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], output: str) -> int:
-        """Returns the pid.  Raises OSError if one is running already, if processes of the last one do not end, or if
-        argv cannot be executed."""
+        """Start the server and return its pid.
+
+        output: file to which stdout and stderr are appended
+        Raises OSError if a server is already running, if processes of the last server do not end, or if argv cannot be
+        executed."""
         self._children.reap()
         if self._child is not None:
             raise OSError(errno.EBUSY, f"a server is already running here (pid {self._child.pid})")
@@ -99,11 +105,11 @@ class ServerProcess:
         return self._child.pid
 
     def signal(self, name: str) -> None:
-        """Signal the server; nothing is sent if it is dead.
+        """Signal the server, or do nothing if the server is dead.
 
         STOP and CONT return when they have taken effect on every thread of every process.  KILL returns when the leader
-        has been reaped and all others have ended: a process that ends slowly might still write.  Raises OSError if the
-        signal takes no effect in time (ETIMEDOUT), or if the kernel refuses it (EPERM).
+        has been reaped and all other processes have ended, because a process that ends slowly might still write.
+        Raises OSError if the signal takes no effect in time (ETIMEDOUT), or if the kernel refuses it (EPERM).
         """
         number = _SIGNALS[name]
         self._thaws_no_more()
@@ -128,17 +134,17 @@ class ServerProcess:
             raise OSError(errno.ETIMEDOUT, f"the server (pid {child.pid}) did not obey SIG{name}")
 
     def freeze(self) -> None:
-        """Pause the server at once, until the harness has injected the fault that is to follow.
+        """Pause the server at once, so that the harness can inject a fault at this point of its execution.
 
-        It resumes at the next signal, at `thaw`, or by itself after FROZEN_S_MAX.
+        The server resumes at the next signal, at `thaw`, or after FROZEN_S_MAX.
         """
         if self._child is not None and self._frozen is None and "STOP" not in self._ordered:
             signal_group(self._child.pid, signal.SIGSTOP)
             self._frozen = asyncio.get_running_loop().call_later(FROZEN_S_MAX, self._go_on)
 
     def arm(self) -> Callable[[], None]:
-        """Return a function that pauses the server, unless `thaw` is ordered before, when the fault is no longer
-        awaited.
+        """Return a function that calls `freeze`, but does nothing if `thaw` has been called in between, because the
+        harness then no longer waits for the line.
         """
         ordered = self._thaws
 
@@ -149,7 +155,7 @@ class ServerProcess:
         return freeze
 
     def thaw(self) -> None:
-        """Resume a server that `freeze` has paused, and disarm every `arm` that would pause it."""
+        """Resume a server that `freeze` has paused, and disable all functions that `arm` has returned."""
         self._thaws += 1
         self._go_on()
 
@@ -164,18 +170,18 @@ class ServerProcess:
         return frozen is not None
 
     def kill_without_waiting(self) -> None:
-        """Send SIGKILL and return: a process inside a held disk operation ends only when the disk releases it."""
+        """Send SIGKILL to all processes and return at once.  A process inside a waiting disk operation ends only when
+        the operation returns."""
         if self._child is not None:
             self._ordered.add("KILL")
             signal_group(self._child.pid, signal.SIGSTOP)
             self._tree.kill()
 
     def signal_named(self, process: str, name: str, patterns: Mapping[str, str]) -> None:
-        """Signal one named process of the server, or RELEASE it from the effect of an earlier signal
-        (`named_processes`).
+        """Signal one named process of the server, or undo the effect of an earlier signal (RELEASE).
 
-        A release of a dead server is a no-op.  Raises OSError if there is no such process, or if the signal takes no
-        effect.
+        RELEASE does nothing if the server is dead.  Raises OSError if there is no such process, or if the signal takes
+        no effect.
         """
         self._children.reap()
         if self._child is None:
@@ -188,12 +194,12 @@ class ServerProcess:
             self._named.signal(process, _SIGNALS[name], patterns)
 
     def state_named(self, process: str, patterns: Mapping[str, str]) -> dict[str, bool]:
-        """See `NamedProcesses.state`; a dead server has no living process."""
+        """Return the state of one named process: see `NamedProcesses.state`."""
         self._children.reap()
         return self._named.state(process, patterns)
 
     def processes(self) -> set[int]:
-        """Return every living process of the server; empty if it is dead."""
+        """Return the pids of all living processes of the server; empty if it is dead."""
         return set() if self._child is None else self._tree.look()
 
     def state(self) -> ProcessState:
@@ -235,8 +241,8 @@ class ServerProcess:
         )
 
     def _was_ordered(self, status: int) -> bool:
-        """Return whether the end was ordered.  A server may exit with any status after TERM.  But it must not crash,
-        even if a shell started it.
+        """Return True if the harness ordered this end.  After TERM a server may exit with any status except that of a
+        crash, which a shell that started the server reports as _SHELL_SIGNAL plus the signal.
         """
         if status >= 0:
             return "TERM" in self._ordered and status - _SHELL_SIGNAL not in _CRASHES
@@ -244,14 +250,17 @@ class ServerProcess:
 
 
 ProcessNames = Mapping[str, str]
-"""Name of a process -> a regular expression of its command line, "" for one that was started under its name."""
+"""Name of a process -> regular expression of its command line; "" if the process was started under its name."""
 
 
 class NamedProcesses:
-    """Named processes of one server. tree: its processes; the leader never belongs to a named process."""
+    """Named processes of one server.  The leader never belongs to a named process."""
 
     def __init__(self, folder: str, tree: ProcessTree) -> None:
-        """folder: which the server shares with the agent, "" for none; its old content is removed."""
+        """Remove the old content of the folder, and create it.
+
+        folder: folder that the server shares with the agent, or "" for none
+        tree: all processes of the server"""
         self._tree = tree
         self._ended: dict[str, set[tuple[int, int]]] = {}
         self._folder = Path(folder) if folder else None
@@ -260,8 +269,12 @@ class NamedProcesses:
             self._folder.mkdir(parents=True)
 
     def state(self, name: str, names: ProcessNames) -> dict[str, bool]:
-        """Return lives, stopped (all of it), held (it stays down until `release`), ended (all that the last order
-        ended).
+        """Return the state of a named process.
+
+        lives: True if any process of it is alive
+        stopped: True if all its processes are stopped
+        held: True if it is not restarted until `release`
+        ended: True if all processes that the last order was to end have ended
         """
         if self._folder is None:
             return dict.fromkeys(("lives", "stopped", "held", "ended"), False)
@@ -274,18 +287,18 @@ class NamedProcesses:
         }
 
     def signal(self, name: str, number: int, names: ProcessNames) -> None:
-        """Send STOP, CONT, KILL or TERM, and return when it has taken effect, except for TERM, whose effect `state`
-        shows.
+        """Send STOP, CONT, KILL or TERM to a named process.  Return when the signal has taken effect, but for TERM at
+        once; `state` shows the effect of TERM.
 
-        Raises OSError: ESRCH if there is no such process, ETIMEDOUT if the signal takes no effect in time.
+        Raises OSError: ESRCH if no such process is alive, ETIMEDOUT if the signal takes no effect in time.
         """
         members = self._part(name, names)
         if number == signal.SIGCONT:
             send(members, number)
-            self._await(lambda: settled(self._part(name, names), number), name, "go on")
+            self._await(lambda: settled(self._part(name, names), number), name, "continue")
             return
         if not members:
-            raise OSError(errno.ESRCH, f"no process {name!r} lives here")
+            raise OSError(errno.ESRCH, f"no process {name!r} is alive here")
         if number == signal.SIGSTOP:
             self._stop_all(name, names)
             return
@@ -302,29 +315,29 @@ class NamedProcesses:
             send((pid for pid in members if parents.get(pid) not in members), number)
 
     def release(self, name: str, names: ProcessNames) -> None:
-        """Resume the process, and restart it if it was held down.  Raises OSError if it does not start."""
+        """Resume the process, and restart it if an order has ended it.  Raises OSError if it does not start."""
         if self._folder is None or name not in names:
             return
         self.signal(name, signal.SIGCONT, names)
         if not self._held(name).exists():
             return
-        if self._part(name, names):  # it was ordered to end and still runs
+        if self._part(name, names):  # the process was ordered to end and still runs
             self.signal(name, signal.SIGKILL, names)
         self._held(name).unlink()
         os.kill(self._tree.leader, signal.SIGUSR1)
         self._await(lambda: self._pid(name) is not None, name, "start again")
 
     def _has_ended(self, name: str) -> bool:
-        """Return whether all that the last order ended has ended, and its parent knows."""
+        """Return True if all processes that the last order was to end have ended, and their parent has noticed it."""
         last = self._ended.get(name, set())
         return bool(last) and self._pid(name) is None and all(started_at(pid) != started for pid, started in last)
 
     def _stop_all(self, name: str, names: ProcessNames) -> set[int]:
-        """Stop every process of the part, including new ones, and return them."""
+        """Stop all processes of a named process, including new ones, and return their pids."""
         members: set[int] = set()
 
         def all_stopped() -> bool:
-            """Return whether two successive looks found the same processes, and all of them stopped."""
+            """Return True if two successive looks found the same processes, all of them stopped."""
             nonlocal members
             before, members = members, self._part(name, names)
             return settled(members, signal.SIGSTOP) and members == before
@@ -341,7 +354,7 @@ class NamedProcesses:
         return {pid for pid in parents if pid != leader and _owner(pid, parents, owners) == name}
 
     def _pid(self, name: str) -> int | None:
-        """Return the process id of a process that was started under its name."""
+        """Return the pid of a process that was started under its name; None if it does not run."""
         try:
             return int(self._path_of(f"{name}.pid").read_text())
         except (FileNotFoundError, ValueError):

@@ -1,18 +1,19 @@
 """Verbs of the agent for the wall clock of its server.
 
-The harness compiles `shim.c` on its own machine and sends the library with `install`.  A server that is started with
-`environment` then reads its wall clock through this library.  `order` changes the clock at run time; `read` proves it:
-a program that is started in the same way reports its time, and the agent compares it with its own clock.
+The harness compiles `wall_clock.c` on its own machine and sends the library with `install`.  A server that is started
+with `environment` then reads its wall clock through this library.  `order` changes the clock at run time.  `read`
+proves the change: it starts a program with the same environment, and compares the program's time with the real time.
 
 *Proof.*  The agent verifies that the processes of a server read their wall clock through the library that shifts it.
 
 Theory.  The library replaces functions of the C library.  A process follows the library if the dynamic linker has
 loaded it, and if the process reads the clock through these functions.  /proc/<pid>/maps shows the first condition.
 Nothing shows the second.  A program in Go may load the C library for other purposes (cgo), but its runtime reads the
-clock from the kernel's vDSO.  So a program that was built by Go's compiler never follows.  The compiler leaves a magic
-word in each program.
+clock from the kernel's vDSO.  So programs that Go's compiler built count as not following; they are recognized by a
+magic string that the compiler writes.
 
-The proof covers programs that use the C library.  Another program that calls the kernel directly passes as well.
+So the proof is valid for programs that read the clock through the C library.  A program in another language that reads
+the clock directly from the kernel would pass it wrongly.
 """
 
 from __future__ import annotations
@@ -40,8 +41,11 @@ RATE_MAX = 100.0
 
 @dataclass(frozen=True, slots=True)
 class ClockRead:
-    """ahead_s: seconds by which the wall clock is ahead of the real one. age_s: seconds since it was last set.
-    unheeded: reason why the last checked server does not read this clock; "" if it does.
+    """One reading of a node's wall clock.
+
+    ahead_s: seconds by which the wall clock is ahead of the real time
+    age_s: seconds since the clock was last set
+    unheeded: reason why the last checked server does not read this clock, or ""
     """
 
     ahead_s: float
@@ -50,7 +54,7 @@ class ClockRead:
 
 
 class ClockVerbs:
-    """The clock of one node.  Blocking.  Every verb but `install` raises OSError (ENODEV) before `install`."""
+    """Verbs for the wall clock of one node.  They block.  Before `install` all others raise OSError (ENODEV)."""
 
     def __init__(self) -> None:
         self._library: Path | None = None
@@ -60,8 +64,11 @@ class ClockVerbs:
 
     @limit(60.0)
     def install(self, folder: str, library: bytes) -> dict[str, str]:
-        """Keep the library in a folder outside of the disk under test.  Returns the environment for the server.
-        Raises OSError if a program that is started with it does not run or does not follow the clock."""
+        """Store the library in a folder, and return the environment for the server.
+
+        folder: folder outside of the disk under test
+        library: content of the compiled library
+        Raises OSError if a program that is started with the library does not run or does not follow the clock."""
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         self._library, self._order = place / "shim.so", place / "clock"
@@ -81,23 +88,24 @@ class ClockVerbs:
         return {"LD_PRELOAD": str(library), "KRUCIBLE_CLOCK": str(order)}
 
     def order(self, offset_s: float, rate: float) -> None:
-        """Set the wall clock `offset_s` ahead, running `rate` times as fast as the real one.
+        """Set the wall clock `offset_s` ahead of the real time, and let it run `rate` times as fast.
 
         Raises OSError (EINVAL) for values beyond OFFSET_S_MAX and RATE_MAX.
         """
         _, place = self._installed()
         if not abs(offset_s) <= OFFSET_S_MAX or not 0.0 <= rate <= RATE_MAX:
-            raise OSError(errno.EINVAL, f"a clock cannot be {offset_s:g} s off at rate {rate:g}")
+            raise OSError(errno.EINVAL, f"a clock cannot be {offset_s:g} s ahead at rate {rate:g}")
         descriptor = os.open(place, os.O_WRONLY)
         try:
-            wall_ns, self._ordered_ns = time.time_ns(), time.monotonic_ns()  # the same moment by both clocks
+            wall_ns, self._ordered_ns = time.time_ns(), time.monotonic_ns()  # the same time by both clocks
             content = _ORDER.pack(round(offset_s * _NS), round((rate - 1.0) * _NS), wall_ns)
             os.pwrite(descriptor, content, 0)  # one write: a reader sees the old order or the new one
         finally:
             os.close(descriptor)
 
     def read(self) -> ClockRead:
-        """Read the wall clock and the monotonic clock, which is right, of a program that runs under the library."""
+        """Start a program with the library, and compare its wall clock with its monotonic clock, which is not
+        shifted."""
         done = subprocess.run(
             [sys.executable, "-S", "-E", "-P", "-c", _ASK],
             env={**os.environ, **self.environment()},
@@ -112,10 +120,10 @@ class ClockVerbs:
         return ClockRead((wall_ns - right_ns) / _NS, (monotonic_ns - self._ordered_ns) / _NS, self._unheeded)
 
     def is_heeded_by(self, pids: Collection[int]) -> bool:
-        """Return whether each of these processes reads this clock (`readers`).  pids: those of a server; () if it has
-        ended.
+        """Return True if each process of a server reads this clock.  If not, the next `read` returns the reason, except
+        for a server that has ended.
 
-        The next `read` gives the reason if not.  It gives none for a server that has ended.
+        pids: processes of the server; empty if it has ended
         """
         mapped = self._installed()
         self._unheeded = why_unheeded(pids, mapped)
@@ -128,20 +136,19 @@ class ClockVerbs:
 
 
 GO_MAGIC = (b"\xff Go buildinf:", b'\xff Go build ID: "')
-"""Go's linker writes one of these strings into each program: the first since Go 1.13, the second before."""
+"""Strings of which Go's linker writes one into each program: the first since Go 1.13, the second before."""
 _PIECE_BYTES = 1 << 20
 _SETTLE_S = 1.0
-"""A process may be between fork and the dynamic linker, or may end at once.  It counts if its state lasts this many
-seconds.
-"""
+"""Seconds that a process must be without the library to count as not following.  A new process may be between fork and
+the dynamic linker, or may end at once."""
 _LOOK_S = 0.02
 
 
 def why_unheeded(pids: Collection[int], mapped: Sequence[Path]) -> str:
-    """Return why one of these processes does not follow the library, as words after "the server"; "" if all do.
+    """Return why one of these processes does not follow the library, as words after "the server"; "" if all follow it.
 
-    mapped: the files that a following process has mapped.  Blocks for at most a second, and only if a process does not
-    follow it.
+    mapped: files that a following process has mapped
+    Blocks for at most _SETTLE_S, and only if a process does not follow the library.
     """
     problems = {pid: why for pid in pids if (why := _why_unheeded(pid, mapped))}
     until = time.monotonic() + _SETTLE_S
@@ -152,9 +159,9 @@ def why_unheeded(pids: Collection[int], mapped: Sequence[Path]) -> str:
 
 
 def is_go(program: Path) -> bool:
-    """Return whether Go's compiler built this program.  Raises OSError if it cannot be read.
+    """Return True if Go's compiler built this program.  Raises OSError if the program cannot be read.
 
-    Searches a file once, which takes some ms per MB."""
+    Each file is searched once, which takes some ms per MB."""
     with program.open("rb") as file:
         status = os.fstat(file.fileno())
         identity = status.st_dev, status.st_ino, status.st_mtime_ns
@@ -164,7 +171,7 @@ def is_go(program: Path) -> bool:
 
 
 _searched: dict[tuple[int, int, int], bool] = {}
-"""Device, inode and time of the last change -> whether the program is in Go.  A node runs a few programs."""
+"""(device, inode, time of the last change) of a program -> True if Go's compiler built it."""
 
 
 def _why_unheeded(pid: int, mapped: Sequence[Path]) -> str:
@@ -176,7 +183,7 @@ def _why_unheeded(pid: int, mapped: Sequence[Path]) -> str:
     except (FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
         return ""
     except OSError as problem:
-        return f"has a process {pid} that cannot be looked at ({problem.strerror})"
+        return f"has a process {pid} whose files in /proc cannot be read ({problem.strerror})"
     if go:
         return f"runs {name}, which is written in Go and reads the clock without the C library"
     if not {str(path) for path in mapped} <= places:
@@ -185,7 +192,7 @@ def _why_unheeded(pid: int, mapped: Sequence[Path]) -> str:
 
 
 def _has_magic(file: IO[bytes]) -> bool:
-    """Search the file piece by piece.  It is not mapped, because then a failing disk would kill the agent."""
+    """Search the file piece by piece.  Mapping the file into memory would let a failing disk kill the agent."""
     overlap = max(map(len, GO_MAGIC)) - 1
     kept = b""
     while piece := file.read(_PIECE_BYTES):

@@ -417,5 +417,5 @@ def test_a_new_interval_takes_effect_at_once(port: int) -> None:
 
 
 def test_a_window_longer_than_memory_is_refused(pair: tuple[BeaconVerbs, BeaconVerbs]) -> None:
-    with pytest.raises(ValueError, match="a window holds 0 to"):
+    with pytest.raises(ValueError, match="a window has 0 to"):
         pair[1].count({"a": (0, REMEMBERED + 1)})

@@ -379,7 +379,7 @@ def test_a_header_that_is_no_object_is_refused() -> None:
 
 
 def test_a_body_beyond_the_limit_is_refused_before_it_is_sent() -> None:
-    with pytest.raises(ValueError, match="a frame holds at most"):
+    with pytest.raises(ValueError, match="a frame has at most"):
         encode({}, bytes(BODY_BYTES_MAX + 1))
 
 

@@ -85,7 +85,7 @@ async def test_an_agent_that_ends_takes_stopped_clients_along(agent: LocalAgent,
 
 
 async def test_clients_that_live_in_the_agent_cannot_be_stopped(agent: LocalAgent) -> None:
-    with pytest.raises(OSError, match="do not live in a process of their own"):
+    with pytest.raises(OSError, match="do not have a process of their own"):
         await order(agent, "STOP")
     assert await state(agent) == "dead"
 
@@ -248,7 +248,7 @@ def test_a_line_is_a_request(line: str, request_: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("line", ["write 3 x", "cas 3 1 2 3", "txn [1,"])
 def test_a_line_that_is_none_is_refused_with_its_reason(line: str) -> None:
-    with pytest.raises(BadLine, match=r"whole numbers|is no JSON"):
+    with pytest.raises(BadLine, match=r"whole numbers|is not valid JSON"):
         request_of(line)
 
 

@@ -352,7 +352,7 @@ async def test_a_named_process_inside_vfork_can_be_paused(agent: LocalAgent, tmp
 async def test_a_process_that_does_not_live_is_refused_in_one_sentence(agent: LocalAgent, tmp_path: Path) -> None:
     await _started_named_processes(agent, tmp_path)
     await _order(agent, "store", "KILL")
-    with pytest.raises(OSError, match="no process 'store' lives here"):
+    with pytest.raises(OSError, match="no process 'store' is alive here"):
         await _order(agent, "store", "STOP")
     await agent.node.signal("KILL")
     with pytest.raises(OSError, match="the server is dead"):
