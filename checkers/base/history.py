@@ -1,7 +1,7 @@
 """The history: the operations that clients invoked and the answers of the system, in the order of recording.
 
 Every other package may import this file, but the file imports no other package.  It needs only the standard library,
-so that nodes can load it, too.  `columns.py` defines the Arrow schemas.
+so that it can also be loaded on nodes.  `columns.py` defines the Arrow schemas.
 
 A history is a list of events.  An operation is an `INVOKE` and, later, one completion of the same process.  `OK` means
 that the operation happened; the completion contains the answer.  `FAIL` means that the operation certainly did not

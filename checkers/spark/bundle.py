@@ -1,11 +1,12 @@
-"""The bundle that is sent to the nodes of a cluster, so that nothing has to be installed there by hand.
+"""The bundle that is sent to the nodes of a cluster, so that a user does not have to install Krucible there.
 
-One zip, named after its content: the sources of `checkers`, and the machine code of their kernels.
+The bundle is a zip file, named after its content: the sources of `checkers`, and the machine code of their kernels.
 Every node must have Python of the same version with numba, numpy and pyarrow, but not Krucible itself.
 
 Spark puts a copy of this file (as krucible_boot.py) and the bundle into the executor's working folder, and starts
-`python -m krucible_boot` there.  It unpacks the bundle, once per machine into the cache, and becomes the daemon.  So
-later runs find the sources, the machine code, and what this machine compiled because its processor differs.
+`python -m krucible_boot` there.  This process unpacks the bundle into the machine's cache, unless the cache has it, and
+then becomes the daemon.  So later runs find the sources, the machine code, and the kernels that this machine compiled
+because its processor differs.
 """
 
 from __future__ import annotations
@@ -27,10 +28,8 @@ _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def make_bundle() -> Path:
-    """Return the zip of the present sources and machine code.  It is made once, and stays in the cache while it is
-    used.
-    """
-    from checkers.base.cache_folder import cache_folder  # the first program of a node lacks other files
+    """Return the zip file of the current sources and machine code; make it if it is not in the cache."""
+    from checkers.base.cache_folder import cache_folder  # krucible_boot.py is alone when a node starts it
 
     files = _files()
     content = hashlib.sha256()
@@ -51,7 +50,7 @@ def make_bundle() -> Path:
 
 
 def _files() -> list[tuple[str, Path]]:
-    """Return (name inside, file): the sources, and the machine code of exactly these sources."""
+    """Return (name in the zip file, file) of the sources and of the machine code of exactly these sources."""
     from checkers.kernels.machine_code import BESIDE_SOURCES, machine_code_folder
 
     root = Path(__file__).resolve().parents[2]
@@ -64,9 +63,7 @@ def _files() -> list[tuple[str, Path]]:
 
 
 def unpack(bundle: Path, into: Path) -> Path:
-    """Return the folder the bundle is unpacked in, under `into`; several processes may do this at once.  Raises
-    OSError.
-    """
+    """Unpack a bundle under `into` and return its folder.  Several processes may do this at once.  Raises OSError."""
     folder = into / bundle.stem
     if not folder.is_dir():
         partial = into / f"{bundle.stem}.{uuid.uuid4().hex}"
@@ -76,14 +73,14 @@ def unpack(bundle: Path, into: Path) -> Path:
             partial.rename(folder)
         except OSError:
             shutil.rmtree(partial, ignore_errors=True)
-            if not folder.is_dir():  # the cause is not a faster concurrent process
+            if not folder.is_dir():  # otherwise another process unpacked the bundle first
                 raise
     os.utime(folder)
     return folder
 
 
 def forget_unused(into: Path, unused_s_max: float = UNUSED_S_MAX, pattern: str = "krucible-*") -> None:
-    """Remove files and folders, such as bundles and their unpacked files, that were not used for this long."""
+    """Remove the files and folders that match `pattern` and were not used for `unused_s_max` seconds."""
     for folder in into.glob(pattern):
         with contextlib.suppress(FileNotFoundError):  # another process removes it at the same time
             if time.time() - folder.stat().st_mtime < unused_s_max:
@@ -105,11 +102,11 @@ def main() -> None:
         into.mkdir(exist_ok=True)
         folder = unpack(bundle, into)
         forget_unused(into)
-    except OSError:  # no space or no permission there: use the executor's own folder, which is removed with it
+    except OSError:  # no space or no permission: use the executor's own folder, which Spark removes with the executor
         folder = unpack(bundle, bundle.parent)
     sys.path[0] = str(folder)
     for name in [name for name in sys.modules if name.partition(".")[0] == "checkers"]:
-        del sys.modules[name]  # they were imported from the zip, but kernels need sources as files
+        del sys.modules[name]  # these modules were imported from the zip file, but kernels need sources as files
     from checkers.spark.daemon import main as become_daemon
 
     become_daemon(began)

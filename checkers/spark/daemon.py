@@ -1,18 +1,18 @@
 """The process from which Spark forks its Python workers: `python -m checkers.spark.daemon`.
 
-On a cluster, `bundle` starts it.
+On a cluster, `bundle` starts this daemon.
 
-It does four things that the stock daemon does not:
+The daemon does four things that Spark's own daemon does not:
 
-  * it imports pyspark from where it is installed, and before the first fork (`import_unzipped`);
-  * it loads the kernels before the first fork, so that no worker has to (0.5 s each);
-  * it collects no garbage meanwhile, and calls gc.freeze() after that, so that the collection after every task finds
-    nothing to walk (56 ms each);
-  * it limits the memory of a worker.  A kernel that runs wild then gets a MemoryError, which is a verdict (unknown).
-    Without the limit it would be killed, which is no verdict.
+  * it imports pyspark from its installed folder, and before the first fork (`import_unzipped`);
+  * it loads the kernels before the first fork, so that no worker has to (0.5 s per worker);
+  * it disables garbage collection meanwhile, and then calls gc.freeze(), so that the collection after every task has
+    few objects to visit (it saves 56 ms per task);
+  * it limits the memory of a worker.  A kernel that needs too much memory then gets a MemoryError, and its part is
+    unknown.  Without the limit the worker would be killed, and its part would have no verdict.
 
-If the kernels cannot be loaded, the workers are forked nevertheless.  The driver asks each node for its description
-before judging (`ask`), and so learns the reason.
+If the kernels cannot be loaded, the workers are forked nevertheless.  Before judging, the driver asks each node for its
+`WorkerHost` (`ask`), which contains the reason.
 """
 
 from __future__ import annotations
@@ -36,11 +36,17 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True, slots=True)
 class WorkerHost:
-    """A place where Python workers are forked.
+    """A daemon that forks Python workers.
 
-    problem: why no worker here can judge, in one sentence, or "".  ready_s: duration of unpacking and loading.
-    compiled: kernels whose machine code did not fit this processor or these versions, so they were compiled here.
-    compile_s: the part of ready_s for this.
+    host: host name of its machine
+    pid: its process id
+    python: its version of Python
+    problem: reason, in one sentence, why its workers cannot judge, or ""
+    ready_s: duration of unpacking and loading in seconds
+    compiled: number of kernels that were compiled here, because their machine code did not fit the processor or the
+    versions
+    compile_s: duration of these compilations in seconds; included in ready_s
+    worker_memory_bytes: maximum address space of a worker
     """
 
     host: str
@@ -57,16 +63,16 @@ _described: WorkerHost | None = None
 
 
 def ask(_: object) -> WorkerHost:
-    """Run as a task: returns the description that the daemon of this worker remembered."""
+    """Return the `WorkerHost` of the daemon that forked this worker; to be run as a task."""
     unprepared = "its workers were not forked from Krucible's daemon (is spark.python.daemon.module set elsewhere?)"
     return _described or WorkerHost(socket.gethostname(), os.getppid(), platform.python_version(), problem=unprepared)
 
 
 def worker_memory_bytes() -> int:
-    """Return the address space that a worker may take: KRUCIBLE_WORKER_MEMORY_BYTES, else half of the machine's memory.
+    """Return the maximum address space of a worker in bytes: KRUCIBLE_WORKER_MEMORY_BYTES if this variable is set.
 
-    If a container has less memory than the machine, half of that.  Without the variable never less than 4 GiB: a worker
-    touches only a small part of its address space.
+    Otherwise half of the memory of the machine or container, but at least 4 GiB, because a worker uses only a small
+    part of its address space.
     """
     named = os.environ.get(MEMORY_VARIABLE, "")
     if named.isdigit():
@@ -78,10 +84,10 @@ def worker_memory_bytes() -> int:
 
 
 def import_unzipped() -> None:
-    """Make Python import pyspark and py4j from the folder in which pip installed them, in place of Spark's zips.
+    """Make Python import pyspark and py4j from the folder in which pip installed them, not from Spark's zip files.
 
-    Spark puts its zips first.  They hold no bytecode, so Python compiles pyspark anew in each daemon and each worker,
-    which takes a second of a processor.
+    Spark puts its zip files first in sys.path.  They contain no bytecode, so Python would compile pyspark in each
+    daemon and each worker, which takes one second of CPU time.
     """
     for zipped in [Path(entry) for entry in sys.path if entry.endswith(".zip") and len(Path(entry).parents) > 3]:
         installed = zipped.parents[3]  # the folder that contains pyspark/python/lib
@@ -92,9 +98,10 @@ def import_unzipped() -> None:
 
 @dataclass
 class Compilations:
-    """Record of the compiler's work.
+    """Record of compilations.
 
-    names: the functions it compiled, in order, one entry for each combination of types.  seconds: the time it took.
+    names: names of the compiled functions, in order, one entry for each combination of types
+    seconds: total duration in seconds
     """
 
     names: list[str] = field(default_factory=list)
@@ -103,7 +110,7 @@ class Compilations:
 
 @contextmanager
 def watch_compiler() -> Iterator[Compilations]:
-    """Record what is compiled inside the block; the record is complete when the block ends.
+    """Record the compilations inside the block; the record is complete when the block ends.
 
     Loading machine code from the cache does not count as a compilation.
     """
@@ -125,7 +132,10 @@ def watch_compiler() -> Iterator[Compilations]:
 
 
 def main(began: float | None = None) -> None:
-    """Make ready and fork workers until Spark closes standard input.  began: `time.monotonic()` of the first step."""
+    """Load the kernels, and fork workers until Spark closes standard input.
+
+    began: `time.monotonic()` when the process began; None for now
+    """
     global _described
     gc.disable()
     import_unzipped()

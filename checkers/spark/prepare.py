@@ -2,10 +2,11 @@
 
     python -m checkers.spark.prepare [--all]
 
-Without --all it compiles the kernels that a run needs.  With it, every kernel, and it records the archive.
+Without --all the command compiles only the kernels that a run needs.  With --all it compiles every kernel and records
+the archive.
 
-A run needs the first group of kernels.  The other groups and the archive serve `check`, `analyze` and the project's own
-tests.  A kernel that is not prepared is compiled on its first use; without the archive Spark only starts more slowly.
+A run needs the first group of kernels.  `check`, `analyze` and the project's own tests need the other groups and the
+archive.  A kernel that is not prepared is compiled on its first use; without the archive Spark only starts more slowly.
 Two processes share the work.  A step that takes longer than QUIET_S is reported.
 """
 
@@ -25,15 +26,16 @@ from checkers.warm_up import GROUPS, WrongVerdict, compile_group
 
 PROCESSES = 2
 QUIET_S = 2.0
-"""A shorter step is not reported."""
+"""Minimum duration in seconds of a step that is reported."""
 
 ARCHIVE = "Spark's class-data archive"
 UNUSED_S_MAX = 30 * 86_400
 
 
 def prepare(everything: bool) -> None:
-    """Do the steps that are not done yet.  everything: also the archive, and the kernels that no run needs.
+    """Do the steps that are not done yet.
 
+    everything: True to also record the archive and compile the kernels that no run needs
     Raises SparkUnavailable if Spark cannot run, WrongVerdict if a kernel gives a wrong verdict.
     """
     began = time.monotonic()
@@ -51,7 +53,7 @@ def prepare(everything: bool) -> None:
                 name = running.pop(future)
                 if (seconds := future.result()) > QUIET_S:
                     print(f"  {name}: {seconds:.1f} s", flush=True)
-                # Spark's workers load the first kernels, and would compile them a second time.
+                # Spark's workers load the first group of kernels; started earlier, they would compile it a second time.
                 if everything and name == first:
                     running[pool.submit(record_archive)] = ARCHIVE
     forget_unused(kernels_folder(), UNUSED_S_MAX, "*")  # mostly kernels of old sources; needed ones are compiled again
@@ -60,9 +62,9 @@ def prepare(everything: bool) -> None:
 
 
 def record_archive() -> float:
-    """Record the archive if it does not exist.  Returns how many seconds that took.
+    """Record the archive if it does not exist.  Returns the duration in seconds.
 
-    Some Java versions record none.  That is no failure.
+    Some versions of Java do not record an archive.  This is no failure.
     """
     import pyspark
 

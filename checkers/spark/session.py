@@ -1,12 +1,12 @@
 """Judges on Spark.  Spark starts in the background, runs one job for all parts and never shows a stack trace.
 
-A task is a part: file paths and parameters.  The worker opens the files itself with pyarrow, so no row crosses the
-virtual machine.  A whole run is one job of a few dozen tasks.  The default, `local[*,4]`, runs inside this process
-and judges a task again up to three times if its worker dies.  The driver sends a cluster the code and the machine code
-(`bundle`).  It also sends the bytes of files if nodes cannot read the run folder (`shipping`).  The verdicts are the
-same everywhere, bit for bit.
+A task is a part: file paths and parameters.  The worker opens the files itself with pyarrow, so no row passes through
+the virtual machine.  A whole run is one job of a few dozen tasks.  The default master, `local[*,4]`, runs inside this
+process and judges a task again up to three times if its worker dies.  To a cluster, the driver sends the sources and
+the machine code (`bundle`), and the bytes of files if nodes cannot read the run folder (`shipping`).  The verdicts are
+the same everywhere, bit for bit.
 
-Each job runs in a thread of its own, so that Ctrl-C works, and is abandoned if no executor works on it.
+Each job runs in a separate thread, so that Ctrl-C works.  A job is abandoned if no executor works on it.
 """
 
 from __future__ import annotations
@@ -43,18 +43,17 @@ from checkers.spark.shipping import FileContent, Moved, RemoteTask, Unreadable
 
 POLL_S = 0.1
 START_S_MAX = 60.0
-"""Seconds that a cluster may leave us without any executor, at the start and later; START_VARIABLE overrides it."""
+"""Maximum time in seconds without any executor of a cluster, at the start and later.  START_VARIABLE overrides it."""
 
 START_VARIABLE = "KRUCIBLE_SPARK_START_S"
 READY_S_MAX = 300.0
-"""Seconds that nodes may take to get ready.  A node with another processor compiles the kernels first."""
+"""Maximum time in seconds until all nodes are ready.  A node with another processor compiles the kernels first."""
 
 STOP_S_MAX = 20.0
-"""Seconds that `stop` waits for a start still under way and for the virtual machine to end."""
+"""Maximum time in seconds that `stop` waits for an unfinished start, and for the end of the virtual machine."""
 
 RECORD_S_MAX = 180.0
-"""Seconds that `stop` waits, instead of STOP_S_MAX, if the Java virtual machine writes its class-data archive as it
-ends."""
+"""Maximum time in seconds that `stop` waits for the end of a virtual machine that writes its class-data archive."""
 
 __all__ = ["SparkJudge", "SparkUnavailable"]
 
@@ -64,12 +63,12 @@ Progress = Callable[[int, int], None]
 
 
 class SparkJudge:
-    """Judges tasks on Spark.  Start it early; `judge` waits until it is up.
+    """Judges tasks on Spark.  Call `start_in_background` early; `judge` waits until Spark is up.
 
-    master: the master of a cluster (spark://, k8s://, yarn), whose nodes have Python with numba, numpy and pyarrow.
-        None: Spark runs inside this process.
-    record_archive: where to record the class-data archive when the virtual machine ends (set-up only).
-    shelf: where nodes of a cluster read files that they cannot find on a disk of theirs.
+    master: the master of a cluster (spark://, k8s://, yarn), whose nodes have Python with numba, numpy and pyarrow;
+        None to run Spark inside this process
+    record_archive: path of the class-data archive to record when the virtual machine ends (set-up only); or None
+    shelf: the place where nodes of a cluster read files that they cannot read by path; or None
     """
 
     def __init__(
@@ -94,9 +93,9 @@ class SparkJudge:
 
     @property
     def description(self) -> str:
-        """The judge in words: the version of Spark, its master, and the memory limit of its workers.
+        """Return the version of Spark, its master and the memory limit of its workers, in words.
 
-        On a cluster also the kernels that nodes had to compile, and the bytes that were sent to them.
+        On a cluster, the text also names the kernels that nodes compiled, and the bytes that were sent to nodes.
         """
         import pyspark
 
@@ -119,7 +118,7 @@ class SparkJudge:
         return ", ".join(words)
 
     def start_in_background(self) -> None:
-        """Begin to start; returns at once.  `judge` reports a failure to start.  Calling it again does nothing."""
+        """Begin to start Spark, and return at once.  `judge` reports a failed start.  A second call does nothing."""
         with self._lock:
             if self._starting is None:
                 self._began = time.monotonic()
@@ -127,7 +126,7 @@ class SparkJudge:
                 self._starting.start()
 
     def wait_until_started(self) -> None:
-        """Raises SparkUnavailable, with the reason, if Spark did not start."""
+        """Start Spark and wait until it is up.  Raises SparkUnavailable, with the reason, if Spark did not start."""
         self.start_in_background()
         while not self._ready.wait(POLL_S):  # in short waits, so that Ctrl-C works
             waited = time.monotonic() - self._began
@@ -137,7 +136,7 @@ class SparkJudge:
             raise SparkUnavailable(self._failure)
 
     def sql_session(self) -> Any:
-        """Return a session of Spark SQL on this Spark (`pyspark.sql.SparkSession`); waits until it is up.
+        """Return a `pyspark.sql.SparkSession` on this Spark, after waiting until Spark is up.
 
         Raises SparkUnavailable, with the reason, if Spark did not start.
         """
@@ -147,11 +146,12 @@ class SparkJudge:
         return SparkSession(self._context)
 
     def judge(self, tasks: Sequence[Task], progress: Progress | None = None) -> list[Judged]:
-        """Judge every task, in one job; the answers stand in the order of the tasks.
+        """Judge every task in one job.  Returns the results in the order of the tasks.
 
-        progress is called with (done, total) a few times a second.  If the worker of a task dies four times, that
-        task fails, and the others are still judged.  Ctrl-C cancels the job and raises KeyboardInterrupt.
-        Raises SparkUnavailable if Spark did not start, or if its cluster or its virtual machine went away.
+        progress: called with (finished tasks, all tasks) a few times a second
+        If the worker of a task dies four times, this task fails, and the other tasks are still judged.  Ctrl-C cancels
+        the job and raises KeyboardInterrupt.  Raises SparkUnavailable if Spark did not start, or if its cluster or its
+        virtual machine ended.
         """
 
         def say(done: int) -> None:
@@ -164,7 +164,7 @@ class SparkJudge:
             return self._judged_on_nodes(tasks, say)
 
     def _judged_on_nodes(self, tasks: Sequence[Task], progress: shipping.Progress) -> list[Judged]:
-        """Judge on a cluster.  In the end the nodes forget what was sent to them."""
+        """Judge on a cluster, and then remove the bytes that were sent to its nodes."""
         shared: list[Any] = []
 
         def share(content: bytes) -> FileContent:
@@ -189,7 +189,7 @@ class SparkJudge:
     def _answers(
         self, judge: Callable[[T], R], items: Sequence[T], progress: Callable[[int], None], task_of: Callable[[T], Task]
     ) -> list[R | Judged]:
-        """Run judge(item) for all.  If the job fails, try each item alone, so that the others keep their verdicts."""
+        """Run judge(item) for all items.  If the job fails, try each item alone, so that one bad item fails alone."""
         try:
             return run_job(self._context, judge, items, progress, alone_s_max=self._alone_s_max)
         except JobFailed:
@@ -204,9 +204,10 @@ class SparkJudge:
         return answers
 
     def run(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """function(item) of every item, each as a task; the nodes of a cluster must have the function's module.
+        """Return function(item) of every item, each as a task.  The nodes of a cluster need the function's module.
 
-        Ctrl-C cancels the job and raises KeyboardInterrupt.  Raises SparkUnavailable, with the reason."""
+        Ctrl-C cancels the job and raises KeyboardInterrupt.  Raises SparkUnavailable, with the reason.
+        """
         with self._started():
             try:
                 return run_job(self._context, function, items, lambda _: None, alone_s_max=self._alone_s_max)
@@ -215,7 +216,7 @@ class SparkJudge:
 
     @contextlib.contextmanager
     def _started(self) -> Iterator[None]:
-        """Wait until Spark is up.  Raises SparkUnavailable if it did not start, or if its virtual machine ends."""
+        """Wait until Spark is up.  Raises SparkUnavailable if Spark does not start, or if its virtual machine ends."""
         from py4j.protocol import Py4JError
 
         self.wait_until_started()
@@ -225,9 +226,9 @@ class SparkJudge:
             raise SparkUnavailable("; ".join(how_it_ended(self._gateway)) or self._last_words(problem)) from problem
 
     def stop(self) -> None:
-        """End Spark and its virtual machine; returns when they are gone.  Harmless if it never started.
+        """End Spark and its virtual machine, and return after both have ended.  Does nothing if Spark never started.
 
-        This ends a start that is still under way, and does not wait for it.
+        An unfinished start is terminated.
         """
         with self._lock:
             starting = self._starting
@@ -253,13 +254,13 @@ class SparkJudge:
             self._nodes = self._await_nodes()
         except SparkUnavailable as why:
             self._failure = str(why)
-        except Exception as why:  # noqa: BLE001 - Spark raises anything; it all means that it is not there
+        except Exception as why:  # noqa: BLE001 - Spark raises any exception; each means that Spark did not start
             self._failure = f"Spark did not start: {self._last_words(why)}"
         finally:
             self._ready.set()
 
     def _await_nodes(self) -> list[WorkerHost]:
-        """Fork the workers, and return how nodes describe themselves.  Raises SparkUnavailable if one cannot judge."""
+        """Fork the workers, and return the `WorkerHost` of each node.  Raises SparkUnavailable if one cannot judge."""
         if not self._local:
             self._await_executor()
         tasks = range(2 if self._local else 2 * self._context.defaultParallelism)
@@ -303,9 +304,9 @@ class SparkJudge:
         for name, value in of_spark.defaults.items():
             conf.setIfMissing(name, value)
         context = SparkContext(conf=conf, gateway=self._gateway)
-        if not self._local:  # otherwise it has no logger
+        if not self._local:  # a local context has no logger
             context.setLogLevel("OFF")
-        # it would print a traceback if the virtual machine ends
+        # otherwise pyspark prints a traceback if the virtual machine ends
         context._accumulatorServer.handle_error = lambda *_: None
         return context
 
@@ -322,8 +323,11 @@ class SparkJudge:
         return settings.cluster_settings(self.master, options, starter, bundle.make_bundle())
 
     def _last_words(self, problem: Exception) -> str:
-        """Return why it did not start, in one line: an error that the virtual machine printed, how it ended, its last
-        output, or the exception's first line."""
+        """Return the reason of a failed start in one line.
+
+        It is an error that the virtual machine printed, its exit status, its last output, or the exception's first
+        line.
+        """
         printed = b""
         if self._log is not None:
             self._log.seek(0)
@@ -339,7 +343,7 @@ def _seconds(named: str, default: float) -> float:
 
 
 def terminate_children(thread: threading.Thread) -> None:
-    """End the processes that a thread of this process has started; does nothing if the kernel does not list them."""
+    """End the processes that a thread of this process started.  Does nothing if the kernel does not list them."""
     listed = Path(f"/proc/self/task/{thread.native_id}/children")
     with contextlib.suppress(OSError):
         for pid in listed.read_text().split():
@@ -347,23 +351,26 @@ def terminate_children(thread: threading.Thread) -> None:
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
-    """A filter of the root logger, on which py4j logs the traces of a virtual machine that has ended."""
+    """Reject py4j's log records: py4j logs to the root logger the stack traces of a virtual machine that has ended."""
     return Path(record.pathname).parent.name != "py4j"
 
 
 # Jobs
 
 JOB_POLL_S = 0.25
-"""Seconds between two questions about the progress of a job; each one costs the virtual machine some milliseconds."""
+"""Seconds between two requests for the progress of a job; each request costs the virtual machine some milliseconds."""
 
 TASKS_PER_CORE = 4
-"""Maximum number of tasks for each core of this machine.  A cluster gets one for each part: its nodes may freeze."""
+"""Maximum number of tasks per core of this machine.  A cluster gets one task per part, because its nodes may freeze."""
 
 _groups = itertools.count()
 
 
 class JobFailed(RuntimeError):
-    """Spark gave the job up.  died: whether a task's worker died at each try; if not, the message gives the reason."""
+    """Spark gave up a job.
+
+    died: True if a task's worker died in each attempt; otherwise the message gives the reason
+    """
 
     def __init__(self, problem: str) -> None:
         super().__init__(_last_python_line(problem))
@@ -381,12 +388,14 @@ def run_job(
 ) -> list[R]:
     """Run function(item) for every item.  Returns the results in the order of the items.
 
-    On a cluster each item is a task.  Spark inside this process gets few tasks: each costs 20 ms of a processor.
-    Items that stand side by side are often of one kind, so each task gets items from everywhere.
+    On a cluster each item is a task.  Spark inside this process gets fewer tasks, because each costs 20 ms of CPU time.
+    Neighbouring items often cost the same, so each task gets items from all over the list.
 
-    Calls progress(number of items done) each time that this number grew.  Ctrl-C cancels the job and raises
-    KeyboardInterrupt.  Raises JobFailed if Spark gave the job up.  Raises SparkUnavailable if the cluster had no
-    executor for alone_s_max seconds or ended the session, or if the job took longer than seconds_max.
+    progress: called with the number of finished items each time this number grows
+    alone_s_max: maximum time in seconds without an executor
+    seconds_max: maximum duration of the job in seconds; None for no limit
+    Ctrl-C cancels the job and raises KeyboardInterrupt.  Raises JobFailed if Spark gave up the job.  Raises
+    SparkUnavailable if one of the limits was exceeded or the cluster ended the session.
     """
     from pyspark import InheritableThread
 
@@ -401,11 +410,11 @@ def run_job(
     def run() -> None:
         try:
             context.setJobGroup(group, "judging", interruptOnCancel=True)
-            # otherwise each RDD is described in JSON for Spark's pages, and loading the writer takes long
+            # otherwise Spark describes each RDD in JSON for its web pages, and loading the JSON writer takes long
             context.setLocalProperty("spark.rdd.scope.noOverride", "true")
             found = context.parallelize([items[place] for place in order], tasks).map(function).collect()
             results.update(zip(order, found, strict=True))
-        except Exception as problem:  # noqa: BLE001 - Spark raises anything; it all means that the job was given up
+        except Exception as problem:  # noqa: BLE001 - Spark raises any exception; each means that it gave up the job
             problems.append(str(problem))
 
     thread = InheritableThread(target=run, name=group, daemon=True)
@@ -439,7 +448,7 @@ def run_job(
 
 
 def _cancel(context: Any, group: str) -> None:
-    """Cancel a job.  It has ended already if the virtual machine is gone."""
+    """Cancel a job.  If the virtual machine is gone, the job has already ended."""
     from py4j.protocol import Py4JError
 
     with contextlib.suppress(Py4JError, OSError):
@@ -447,8 +456,7 @@ def _cancel(context: Any, group: str) -> None:
 
 
 def executors(context: Any) -> int:
-    """Return how many executors there are: 1 if Spark runs inside this process, 0 if the cluster has ended the
-    session."""
+    """Return the number of executors: 1 if Spark runs inside this process, 0 if the cluster has ended the session."""
     if stopped(context):
         return 0
     known = int(context._jsc.sc().getExecutorMemoryStatus().size())
@@ -456,12 +464,12 @@ def executors(context: Any) -> int:
 
 
 def stopped(context: Any) -> bool:
-    """Return whether the session has ended, as it does when a cluster refuses it or goes away."""
+    """Return True if the session has ended because a cluster refused it or ended."""
     return bool(context._jsc.sc().isStopped())
 
 
 def _done(context: Any, group: str) -> int:
-    """Return how many tasks of a job group are done."""
+    """Return the number of finished tasks of a job group."""
     tracker = context.statusTracker()
     jobs = [job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number))]
     stages = [stage for job in jobs for number in job.stageIds if (stage := tracker.getStageInfo(number))]
@@ -469,7 +477,7 @@ def _done(context: Any, group: str) -> int:
 
 
 def _last_python_line(problem: str) -> str:
-    """Return the exception that a worker raised, found in Spark's message; else the first line of that message."""
+    """Return the exception of a worker from Spark's message; if there is none, the message's first line."""
     if "Traceback" not in problem:
         return _first_line(problem)
     inside = problem[problem.rindex("Traceback") :].split("\n\n")[0]
@@ -477,6 +485,6 @@ def _last_python_line(problem: str) -> str:
 
 
 def _first_line(problem: str) -> str:
-    """Py4J puts 'An error occurred while calling ...' first; the line after it names the exception."""
+    """Return the line that names the exception: the first one after Py4J's 'An error occurred while calling ...'."""
     lines = [line.strip(" :") for line in problem.splitlines() if line.strip() and "An error occurred" not in line]
     return (lines or ["Spark printed nothing"])[0][:300]

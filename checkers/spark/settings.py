@@ -1,8 +1,8 @@
-"""Settings of Spark, inside this process and on a cluster. On a cluster, nodes may freeze and masters may not answer.
+"""Settings of Spark, inside this process and on a cluster, where nodes may freeze and masters may not answer.
 
 A frozen executor costs the most time.  Its tasks do not fail, so Spark repeats none of them until it misses the
-executor's heartbeat.  That takes two minutes by default, and ten seconds with these settings.  They change only the
-heartbeat: `spark.network.timeout` would also end everything else earlier.
+executor's heartbeat.  Spark waits for the heartbeat for two minutes by default, and for ten seconds with these
+settings.  They change only the heartbeat, because `spark.network.timeout` would also shorten all other time-outs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from checkers.spark.daemon import MEMORY_VARIABLE
 from checkers.spark.java import SparkUnavailable
 
 LOCAL = "local[*,4]"
-"""All cores, and four attempts per task: with plain local[*] one killed worker fails the whole job."""
+"""Master with all cores and four attempts per task.  With local[*], one killed worker would fail the whole job."""
 
 CONNECT_S_MAX = 5.0
 MASTER_PORT = 7077
@@ -29,19 +29,25 @@ _STANDALONE = re.compile(r"\[?(?P<host>[\w.:-]+?)\]?:(?P<port>\d{1,5})")
 _ROOT = Path(__file__).resolve().parents[2]
 _LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _NO_LOGGER = "-Dslf4j.provider=org.slf4j.helpers.NOP_FallbackServiceProvider"
-"""Exceptions reach the driver without a logger, and loading Log4j takes a tenth of the virtual machine's start."""
+"""Option that disables logging.  Loading Log4j takes a tenth of the virtual machine's start, and exceptions reach the
+driver without a logger.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """fixed: settings that must stay.  defaults: a user's spark-defaults.conf (SPARK_CONF_DIR) may change them."""
+    """Settings of Spark.
+
+    fixed: settings that a user cannot change
+    defaults: settings that a user's spark-defaults.conf (SPARK_CONF_DIR) may change
+    """
 
     fixed: Mapping[str, str]
     defaults: Mapping[str, str] = field(default_factory=dict)
 
 
 def problem_with(master: str) -> str:
-    """Return why this cannot be the address of a Spark master, in one sentence; "" if it can."""
+    """Return the reason, in one sentence, why this is no valid address of a Spark master; "" if it is valid."""
     if re.fullmatch(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn|k8s://\S+", master):
         return ""
     if master.startswith("spark://") and all(map(_STANDALONE.fullmatch, master.removeprefix("spark://").split(","))):
@@ -51,7 +57,7 @@ def problem_with(master: str) -> str:
 
 
 def is_local(master: str) -> bool:
-    """Return whether Spark runs inside this process (and not in processes of its own, as `local-cluster` does)."""
+    """Return True if Spark runs inside this process, and not in separate processes as with `local-cluster`."""
     return master == "local" or master.startswith("local[")
 
 
@@ -65,13 +71,17 @@ def local_settings(master: str, java_options: Sequence[str]) -> Settings:
             "spark.python.daemon.module": "checkers.spark.daemon",
             "spark.python.unix.domain.socket.enabled": "true",  # over TCP each task waits 40 ms for a delayed ACK
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), *sys.path])),
-            "spark.executorEnv.PYTHONSAFEPATH": "1",  # a user's socket.py in the working folder is none of Python's
+            "spark.executorEnv.PYTHONSAFEPATH": "1",  # do not import, for example, socket.py from the working folder
         }
     )
 
 
 def cluster_settings(master: str, java_options: Sequence[str], boot: Path, bundle: Path) -> Settings:
-    """boot: the file to start on the nodes, called MODULE.py; bundle: what it unpacks there."""
+    """Return the settings for a cluster.
+
+    boot: the file MODULE.py, which nodes start
+    bundle: the file that MODULE.py unpacks on the nodes
+    """
     fixed = _of_every_master(master, java_options) | {
         "spark.files": f"{boot},{bundle}",
         "spark.python.daemon.module": MODULE,
@@ -95,7 +105,7 @@ def cluster_settings(master: str, java_options: Sequence[str], boot: Path, bundl
 def await_master(master: str) -> None:
     """Raise SparkUnavailable if no standalone master answers at its address.  Spark itself would try for a minute.
 
-    If there are several masters, one of them must answer.
+    master: the address of one or several masters, at least one of which must answer
     """
     addresses = _addresses(master)
     problems = []
@@ -121,7 +131,7 @@ def _of_every_master(master: str, java_options: Sequence[str]) -> dict[str, str]
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
-    """Return (host, port) of a standalone cluster's masters; empty for any other kind."""
+    """Return (host, port) of each master of a standalone cluster; empty for any other kind of cluster."""
     if not master.startswith("spark://"):
         return []
     found = map(_STANDALONE.fullmatch, master.removeprefix("spark://").split(","))
@@ -129,7 +139,10 @@ def _addresses(master: str) -> list[tuple[str, int]]:
 
 
 def _address_towards(master: str) -> str | None:
-    """This machine's own address as a standalone master would see it: executors call the driver back there."""
+    """Return this machine's address towards a standalone master; executors connect to the driver at this address.
+
+    Returns None for any other kind of cluster.
+    """
     for host, port in _addresses(master):
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]

@@ -1,13 +1,13 @@
-"""Sends the bytes of files to nodes that cannot read them.
+"""Sends the bytes of files to nodes that cannot read these files.
 
 On a cluster, every node should be able to read a part's files under the same name (a shared disk).  The driver sends a
-mark of every file that it can read itself.  A worker answers `Unreadable` if it finds no such file, or another file of
-that name.  Then the task is judged again with the bytes of its files, which are sent to each node once, as a broadcast.
-The worker writes them into a folder of its own, and removes it after the task.
+digest of every file that it can read itself.  A worker answers `Unreadable` if it finds no such file, or another file
+of that name.  Then the task is judged again with the bytes of its files, which are sent to each node once, as a
+broadcast.  The worker writes the bytes into a temporary folder, and removes this folder after the task.
 
-A run that came from an object store has a `Shelf` there.  Then nothing is sent, and nothing is too large: workers read
-the files from the store themselves, through Arrow's file systems.  Files that judging makes are uploaded first.  A
-worker that cannot read from the store (it has no credentials) answers `Unreadable` again, and gets the bytes.
+A run that came from an object store has a `Shelf` there.  Then no bytes are sent, and no file is too large: workers
+read the files from the store themselves, through Arrow's file systems.  The driver first uploads the files that judging
+made.  A worker that cannot read from the store (it has no credentials) answers `Unreadable` again, and gets the bytes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from checkers.base.checker import Budget, Judged, Part, Task, judge_task, named,
 T = TypeVar("T")
 
 IN_ALL_BYTES_MAX = 256 << 20
-"""The most that is sent to each node for one judging.  The nodes must share a disk with a larger run."""
+"""Maximum number of bytes sent to each node for one judging.  For a larger run the nodes must share a disk."""
 
 FILE_BYTES_MAX = 128 << 20
-"""The largest file that is sent: virtual machines hold it twice for a moment."""
+"""Maximum size in bytes of a file that is sent.  The Java virtual machines briefly have two copies of it in memory."""
 
 _TAIL_BYTES = 1 << 16
 _COPY_BYTES = 1 << 20
@@ -50,7 +50,10 @@ class FileDigest:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTask:
-    """A task as it is sent to a cluster.  marks: one for each file that it names and that the driver can read."""
+    """A task as it is sent to a cluster.
+
+    marks: path -> digest of each file that the task names and that the driver can read
+    """
 
     task: Task
     marks: Mapping[str, FileDigest] = field(default_factory=dict)
@@ -60,7 +63,7 @@ class RemoteTask:
 class Unreadable:
     """A worker's answer: it cannot read this file, or has another file of that name.
 
-    why: what the store said, if the file was to be read there.
+    why: the error of the store if the worker tried to read the file there, or ""
     """
 
     path: str
@@ -69,10 +72,11 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Record of how the files of one judging came to the nodes, beside those that the nodes have themselves.
+    """Numbers of bytes that nodes got in one judging because they could not read the files themselves.
 
-    sent_bytes: sent to each node.  stored_bytes: read by nodes from a store, each file counted once.
-    store_failure: why a node could not read from the store, in the first such case; "" if all could.
+    sent_bytes: bytes sent to each node
+    stored_bytes: bytes that nodes read from a store, each file counted once
+    store_failure: reason why a node could not read from the store, in the first such case; "" if there was none
     """
 
     sent_bytes: int = 0
@@ -88,12 +92,15 @@ class FileContent(Protocol):
 
 
 class Shelf(Protocol):
-    """A place from which nodes read files themselves.  name: for people."""
+    """A place from which nodes read files themselves.
+
+    name: the place in words
+    """
 
     name: str
 
     def put(self, path: str, mark: FileDigest) -> StoredFile:
-        """Put a file of the driver there, unless it is there.  Raises OSError."""
+        """Upload a file of the driver unless the place already has the file.  Raises OSError."""
         ...
 
 
@@ -101,7 +108,9 @@ class Shelf(Protocol):
 class StoredFile:
     """A file in a store, which a worker reads itself.
 
-    uri: of the store, as `pyarrow.fs.FileSystem.from_uri` takes it.  path: in that file system.
+    uri: URI of the store, for `pyarrow.fs.FileSystem.from_uri`
+    path: path of the file in that file system
+    mark: digest of the driver's file
     """
 
     uri: str
@@ -109,7 +118,7 @@ class StoredFile:
     mark: FileDigest
 
     def copy_to(self, target: Path) -> None:
-        """Raises OSError if the store does not answer, or holds another file."""
+        """Download the file.  Raises OSError if the store does not answer, or has another file."""
         import pyarrow as pa
         from pyarrow import fs
 
@@ -125,20 +134,20 @@ class StoredFile:
 
 Progress = Callable[[int], None]
 Contents = Mapping[str, FileContent | StoredFile]
-"""Path of a file on the driver -> where a worker gets its bytes from."""
+"""Path of a file on the driver -> source of its bytes for a worker."""
 Share = Callable[[bytes], FileContent]
-"""Makes the bytes of a file available to all nodes."""
+"""Function that makes the bytes of a file available to all nodes."""
 Run = Callable[[Sequence[RemoteTask], Contents, Progress], Sequence[Judged | Unreadable]]
-"""Runs judge_remote(task, contents) for each task, and calls progress(number of tasks done)."""
+"""Function that runs judge_remote(task, contents) for each task, and calls progress(number of finished tasks)."""
 
 
 def judge_on_nodes(
     tasks: Sequence[Task], run: Run, share: Share, progress: Progress, shelf: Shelf | None = None
 ) -> tuple[list[Judged], Moved]:
-    """Judge tasks by path; where a node cannot read a file, from the shelf; where that fails, from bytes that are sent.
+    """Judge tasks on nodes, which read the files by path, else from the shelf, else from bytes that are sent.
 
-    A node first tries one file of the shelf: a store that does not answer costs seconds for each task.  If it cannot
-    read it, the shelf is not used.  What is then left is a failure.
+    One node first tries one file of the shelf, because a store that does not answer would cost seconds for each task.
+    If this node cannot read the file, the shelf is not used.  A task whose files are too large to be sent fails.
     """
     marks: dict[str, FileDigest | None] = {}
     marked = [_marked(task, marks) for task in tasks]
@@ -173,9 +182,10 @@ def judge_on_nodes(
 
 
 def _on_shelf(tasks: Sequence[RemoteTask], shelf: Shelf, run: Run) -> tuple[Contents, str]:
-    """Put all files of these tasks on the shelf.  Returns them, and why they cannot be put or read there, or "".
+    """Put all files of these tasks on the shelf.
 
-    A node tries the smallest file of the first task.
+    Returns (the files, reason why they cannot be put or read there, or "").  One node tries to read the smallest file
+    of the first task.
     """
     try:
         files = {path: mark for task in tasks for path, mark in task.marks.items()}  # tasks share files
@@ -188,7 +198,10 @@ def _on_shelf(tasks: Sequence[RemoteTask], shelf: Shelf, run: Run) -> tuple[Cont
 
 
 def judge_remote(remote: RemoteTask, contents: Contents) -> Judged | Unreadable:
-    """Judge a task in this process, a worker of a cluster.  contents: the files that were sent.  Never raises."""
+    """Judge a task in this process, a worker of a cluster.  Never raises.
+
+    contents: the files that were sent or stored; empty if the worker must read the files by path
+    """
     if contents:
         return _judge_contents(remote, contents)
     for path, mark in remote.marks.items():
@@ -198,7 +211,7 @@ def judge_remote(remote: RemoteTask, contents: Contents) -> Judged | Unreadable:
 
 
 def files_of(part: Part) -> list[str]:
-    """Return the files a part names: its paths, and the Parquet files among its parameters."""
+    """Return the files that a part names: its paths, and the Parquet files among its parameters."""
     return list(dict.fromkeys([*part.paths, *_parquet_in(part.params)]))
 
 
@@ -211,9 +224,9 @@ def _marked(task: Task, marks: dict[str, FileDigest | None]) -> RemoteTask:
 
 
 def _that_fit(numbers: Sequence[int], tasks: Sequence[RemoteTask]) -> tuple[dict[str, FileDigest], list[int]]:
-    """Returns (the files to send, the tasks of which all files are sent).  Earlier tasks come first.
+    """Return (path -> digest of the files to send, indices of the tasks whose files can all be sent).
 
-    numbers: places in `tasks` of those that need files.
+    numbers: indices of the tasks that need files; earlier tasks have priority
     """
     sent: dict[str, FileDigest] = {}
     fitting: list[int] = []
@@ -240,7 +253,7 @@ def _too_large(remote: RemoteTask, store_failure: str) -> Judged:
 
 
 def digest_of(path: str) -> FileDigest | None:
-    """Return the mark of a file; None if this process cannot read it."""
+    """Return the digest of a file; None if this process cannot read the file."""
     try:
         with Path(path).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -266,7 +279,10 @@ def _judge_contents(remote: RemoteTask, contents: Contents) -> Judged | Unreadab
 
 
 def _lay_out(content: FileContent | StoredFile, target: Path) -> str:
-    """Write the bytes of a file.  Returns why it cannot be read from its store, or "".  Raises OSError."""
+    """Write the bytes of a file to `target`.
+
+    Returns the reason if the file cannot be read from its store, or "".  Raises OSError.
+    """
     if not isinstance(content, StoredFile):
         target.write_bytes(content.value)
         return ""
@@ -282,9 +298,7 @@ def _under(folder: str, path: str) -> str:
 
 
 def _spark_folder() -> str | None:
-    """Return the folder of this executor that Spark removes even if the worker is killed; None: the temporary
-    folder.
-    """
+    """Return a folder that Spark removes even if the worker is killed; None if there is none."""
     for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(","):
         if folder and os.access(folder, os.W_OK):
             return folder
@@ -292,7 +306,7 @@ def _spark_folder() -> str | None:
 
 
 def _home(text: str, folder: str, there: Mapping[str, str]) -> str:
-    """Return the text with the driver's names of files in place of the worker's."""
+    """Replace the worker's paths of files in a text by the driver's paths."""
     if folder in text:
         for path, moved in there.items():
             text = text.replace(moved, path)
@@ -300,7 +314,7 @@ def _home(text: str, folder: str, there: Mapping[str, str]) -> str:
 
 
 def _with_strings(value: T, changed: Callable[[str], str]) -> T:
-    """Return a copy of anything that can be pickled, however it is nested, with its strings changed."""
+    """Return a copy of a picklable value in which every string, at any depth, is replaced by `changed` of it."""
 
     class Changing(pickle.Pickler):
         def persistent_id(self, inner: object) -> str | None:
