@@ -1,1 +1,1 @@
-"""Pure compiled functions over arrays; no files and no verdicts."""
+"""Pure compiled functions over arrays, which read no files and return no verdicts."""

@@ -1,6 +1,6 @@
 """Turns words and process numbers into small integers, the indices of arrays, and sorts rows by such numbers.
 
-A check of a valid history imports it, and no tables (pyarrow).
+A check of a valid history imports this module, which therefore imports no tables (pyarrow).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_PROCESS_IN_PLACE = 1 << 22
 
 
 def dense_processes(process: Int32) -> tuple[Int32, int]:
-    """Process numbers as indices of an array, and the length of that array.  Negative numbers become 0."""
+    """Return process numbers as indices of an array, and the length of that array.  Negative numbers become 0."""
     highest = int(process.max(initial=0))
     if highest < _MAX_PROCESS_IN_PLACE:
         return np.maximum(process, 0), highest + 1
@@ -45,7 +45,7 @@ def dictionary_codes(column: pa.ChunkedArray) -> tuple[Int32, list[str]]:
 class Words:
     """Numbers the words of a column that is read chunk by chunk: 0, 1, 2, ... in the order of first appearance.
 
-    words: the word of each number.  Memory: about 150 bytes per distinct word.
+    words: list of the words, in order of their numbers.  Memory: about 150 bytes per distinct word.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,8 @@ class Processes:
     """Turns process numbers into indices of an array, chunk by chunk.
 
     A number below 2^22 stays the same, and a negative number becomes 0.  Higher numbers get the indices from 2^22 on.
-    count: the length of the array.
+
+    count: length of the array
     """
 
     def __init__(self) -> None:
@@ -75,7 +76,7 @@ class Processes:
         self._high: dict[int, int] = {}
 
     def dense(self, process: Int32) -> Int32:
-        """Return the indices of the next chunk."""
+        """Return the indices of the processes in the next chunk."""
         highest = int(process.max(initial=0))
         if highest < _MAX_PROCESS_IN_PLACE:
             self.count = max(self.count, highest + 1)
@@ -95,8 +96,9 @@ class Processes:
 def grouped(group_of: Int32, count: int) -> tuple[Int64, Int32]:
     """Sort rows by small numbers, by counting: the compressed rows of graphs, keys and operations.
 
-    Return (first, rows): the rows of group g, in order, are rows[first[g]:first[g + 1]].
-    group_of: int32 per row, below `count`; rows of a negative group are left out.  O(rows + count).
+    Returns (first, rows): the rows of group g, in order, are rows[first[g]:first[g + 1]].  O(rows + count).
+
+    group_of: int32 per row, below `count`; rows of a negative group are left out
     """
     first = np.zeros(count + 1, np.int64)
     for row in range(group_of.shape[0]):
@@ -115,9 +117,10 @@ def grouped(group_of: Int32, count: int) -> tuple[Int64, Int32]:
 
 
 def members(first: Int64, chosen: Int64) -> tuple[Int64, Int64]:
-    """Return (the members of some groups, one group after another; where each of these groups begins, and the end).
+    """Return the members of some groups, one group after another, and the bounds of these groups in the result.
 
-    first: where each group begins, and the end.  chosen: numbers of groups."""
+    first: bounds of all groups: where each begins, and the end of the last
+    chosen: numbers of groups"""
     sizes = np.diff(first)[chosen]
     begins = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return np.repeat(first[:-1][chosen] - begins[:-1], sizes) + np.arange(begins[-1]), begins

@@ -1,19 +1,19 @@
-"""Keeps the configurations of a just-in-time search as an antichain, and has what all these searches share.
+"""Keeps the configurations of a just-in-time search as an antichain, and contains what all these searches share.
 
-A configuration summarises one possible order so far: the state of the object, and two sets of open operations.  *need*
-contains the operations that the order still owes.  *avail* contains those that may still enter the order.  An open
-operation has a slot, and a slot is a bit.  Both sets are rows of 64-bit words, so memory grows with the number of open
-operations and not with the history.
+A configuration summarizes one possible order so far: the state of the object, and two sets of open operations.  *need*
+contains the operations that the order still owes.  *avail* contains the operations that may still enter the order.  An
+open operation has a slot, and a slot is a bit.  Both sets are rows of 64-bit words, so memory grows with the number of
+open operations and not with the history.
 
     A dominates B  iff  both have the same state,  need(A) is a subset of need(B),  and avail(A) a superset of avail(B).
 
-Each way to complete B also completes A, because A owes less and has more available.  So B is forgotten.  For each
-state, only configurations that no other one dominates are kept: an antichain.  (Lowe 2017 forgets only equal ones.)
+Each way to complete B also completes A, because A owes less and has more available.  So B is dropped.  For each
+state, only configurations that no other one dominates are kept: an antichain.  (Lowe 2017 drops only equal ones.)
 
-Work.  A new configuration is compared with all others of its state.  An antichain may hold millions of them, so the
+Work.  A new configuration is compared with all others of its state.  An antichain may contain millions of them, so the
 number of visited configurations does not limit the time.  Therefore a search counts the words that it reads.
 
-*Bits.*  Represents sets of slots as words of 64 bits, and provides two instructions that Python does not have.
+*Bits.*  Sets of slots are rows of 64-bit words.  Two functions provide bit instructions that Python does not have.
 
 *Shared parts.*  The just-in-time searches of all objects share result codes, beams, rooms and slots.
 """
@@ -31,14 +31,16 @@ from checkers.kernels.jit import inner_kernel, instruction, kernel
 Words = npt.NDArray[np.uint64]
 
 FORGOTTEN = -1
-"""The `state` of a configuration that a later one dominates."""
+"""The `state` of a dropped configuration, which a later configuration dominates."""
 
 
 class Configurations(NamedTuple):
-    """Room for configurations; the caller counts the occupied places.
+    """Room for configurations.  The caller counts the occupied places.
 
-    state: int32[room].  need, avail: uint64[room, words].  after: int32[room], the next configuration with the same
-    state, or -1.  head: int32[states], the first configuration with each state, or -1.
+    state: int32[room]
+    need, avail: uint64[room, words]
+    after: int32[room], the next configuration with the same state, or -1
+    head: int32[states], the first configuration with each state, or -1
     """
 
     state: Int32
@@ -49,16 +51,17 @@ class Configurations(NamedTuple):
 
 
 WORDS_PER_STEP = 64
-"""A step of a budget is one visited configuration, or this number of words that a search reads (about 0.5 µs)."""
+"""Number of words that a search may read in one step of a budget (about 0.5 µs).  Visiting a configuration also costs
+one step."""
 
 STEPS_MAX = 1 << 56
-"""A greater budget counts as this one, so that its words fit into 64 bits."""
+"""Maximum budget.  A greater one is reduced to this, so that its words fit into 64 bits."""
 
 
 class Hands(NamedTuple):
-    """Working room, so that a search allocates nothing: a configuration, the one after it, and a tally.
+    """Working memory, so that a search allocates nothing: a configuration, its successor, and a tally.
 
-    work: int64[2], the words that the search has read so far, and the most that it may read.
+    work: int64[2], number of words that the search has read so far, and its maximum
     """
 
     need: Words
@@ -83,7 +86,7 @@ def allow(hands: Hands, steps_max: int) -> None:
 
 @inner_kernel
 def is_spent(hands: Hands) -> bool:
-    """Return whether the search has done more work than it may."""
+    """Return True if the search has exceeded its work limit."""
     return bool(hands.work[0] > hands.work[1])
 
 
@@ -95,8 +98,8 @@ def steps_of(hands: Hands) -> int:
 
 @kernel
 def new_configurations(room: int, words: int, states: int) -> tuple[Configurations, Configurations, Configurations]:
-    """Return three equal rooms from few allocations: judging a key of fifty operations takes less time than ten small
-    allocations."""
+    """Return three equal rooms from few allocations.  (Ten small allocations take longer than judging a key of fifty
+    operations.)"""
     numbers = np.empty((6, room), np.int32)
     masks = np.empty((6, room, words), np.uint64)
     head = np.full((3, states), -1, np.int32)
@@ -126,9 +129,12 @@ def size_bytes(room: int, words: int) -> int:
 
 @inner_kernel
 def insert(them: Configurations, count: int, state: int, need: Words, avail: Words, work: Int64) -> int:
-    """Enter a configuration unless another one dominates it, and forget those that it dominates.
+    """Add a configuration unless another one dominates it, and drop those that it dominates.
 
-    need, avail: uint64[words].  work: as in `Hands`.  There must be room for one more.  Returns the new count.
+    Returns the new count.  There must be room for one more.
+
+    need, avail: uint64[words]
+    work: as in `Hands`
     """
     words = need.shape[0]
     work[0] += words
@@ -174,7 +180,7 @@ def _move(them: Configurations, at: int, to: int) -> None:
 
 @inner_kernel
 def settle(them: Configurations, count: int) -> int:
-    """Close the gaps that forgotten configurations left, and empty `head`; returns how many configurations remain."""
+    """Close the gaps of dropped configurations, and empty `head`.  Returns the number of remaining configurations."""
     kept = 0
     for at in range(count):
         state = them.state[at]
@@ -189,9 +195,11 @@ def settle(them: Configurations, count: int) -> int:
 
 @inner_kernel
 def keep_best(them: Configurations, count: int, beam: int, how_many: Int32) -> int:
-    """Keep the `beam` most promising configurations, which owe least and have most available; their order stays.
+    """Keep the `beam` most promising configurations, which owe least and have most available.  Their order stays.
 
-    Call it after `settle`.  `after` serves as scratch, and so does how_many: int32[2 * slots + 1].  Returns `beam`.
+    Call it after `settle`.  Returns `beam`.  `after` is used as scratch.
+
+    how_many: int32[2 * slots + 1], used as scratch
     """
     words = them.need.shape[1]
     slots = words * 64
@@ -227,7 +235,7 @@ ALL = ~np.uint64(0)
 
 @instruction("cttz")
 def trailing_zeros(word: np.uint64) -> int:
-    """Return the number of the lowest set bit of a word that is not 0."""
+    """Return the index of the lowest set bit of a nonzero word."""
     return (int(word) & -int(word)).bit_length() - 1
 
 
@@ -242,20 +250,25 @@ NO_ORDER = 1
 OUT_OF_STEPS = 2
 OUT_OF_BYTES = 3
 TRUNCATED = 4
-"""The kept configurations allow no order.  This is no result, but a reason to keep more."""
+"""Result code: the kept configurations allow no order.  It proves nothing, so the search must keep more of them."""
 NO_ROOM = 5
-"""The caller must continue with more room."""
+"""Result code: the caller must continue with more room."""
 
 BEAMS = (16, 128, 1024, 0)
-"""The numbers of configurations kept by one attempt after another; 0 keeps all."""
+"""Number of configurations kept by each successive search; 0 keeps all."""
 
 ROOM_FIRST = 256
-"""The first room, in configurations per word of slots.  One step of a search may add as many configurations as there
-are slots."""
+"""Size of the first room, in configurations per word of slots.  One step of a search may add one configuration per
+slot."""
 
 
 class Rooms(NamedTuple):
-    """now: the present configurations.  following: those after the event.  queue: those that wait for extension."""
+    """Rooms for the configurations of a search.
+
+    now: the present configurations
+    following: the configurations after the current event
+    queue: configurations that are yet to be extended
+    """
 
     now: Configurations
     following: Configurations
@@ -265,7 +278,7 @@ class Rooms(NamedTuple):
 
 @kernel
 def unknown_to_the_compiler(number: int) -> int:
-    """Return the same number.  Without this call, the compiler compiles a function again for each constant argument."""
+    """Return the same number, but not as a constant, so that the compiler does not specialize a function for it."""
     return number + 0
 
 
@@ -282,22 +295,22 @@ def first_size_bytes(words: int) -> int:
 
 @kernel
 def more_room(rooms: Rooms, count: int) -> int:
-    """Return the size of the next room after NO_ROOM, in configurations."""
+    """Return the size, in configurations, of the room that the search needs after NO_ROOM."""
     return 4 * int(max(count, rooms.following.state.shape[0], rooms.queue.state.shape[0]))
 
 
 @kernel
 def with_room(rooms: Rooms, room: int) -> Rooms:
-    """Return rooms with the same present configurations, and with new empty room for those that follow."""
+    """Return rooms with the present configurations and two new, empty rooms of size `room`."""
     following, queue = two_configurations(room, rooms.hands.need.shape[0], rooms.now.head.shape[0])
     return Rooms(rooms.now, following, queue, rooms.hands)
 
 
 @kernel
 def with_room_size_bytes(rooms: Rooms, room: int) -> int:
-    """Return the memory while `with_room` copies nothing and frees nothing yet: all present rooms, and two new ones.
+    """Return the peak memory of `with_room`: all present rooms, and two new ones.
 
-    Rooms are allocated two at a time.  So a present room keeps the memory of its twin, even if the twin is not used.
+    Rooms are allocated two at a time.  So a room in use also keeps the memory of the other one.
     """
     words = rooms.hands.need.shape[0]
     present = rooms.now.state.shape[0] + max(rooms.following.state.shape[0], rooms.queue.state.shape[0])
@@ -312,7 +325,7 @@ def turned(rooms: Rooms) -> Rooms:
 
 @kernel
 def empty(rooms: Rooms) -> None:
-    """Prepare the rooms for another search, also after a search that ended early."""
+    """Prepare the rooms for another search, even if the previous one ended early."""
     rooms.now.head[:] = -1
     rooms.following.head[:] = -1
     rooms.queue.head[:] = -1
@@ -322,7 +335,7 @@ def empty(rooms: Rooms) -> None:
 
 @inner_kernel
 def take_slot(free: Words) -> int:
-    """Take the lowest free slot; returns its number."""
+    """Take the lowest free slot.  Returns its number."""
     w = 0
     while free[w] == NONE:
         w += 1
@@ -341,7 +354,7 @@ def any_of(mask: Words) -> bool:
 
 @inner_kernel
 def forget_queue(queue: Configurations, waiting: int) -> None:
-    """Empty `head` of a queue for its next use."""
+    """Reset `head` of a queue for its next use."""
     for each in range(waiting):
         if queue.state[each] >= 0:
             queue.head[queue.state[each]] = -1

@@ -1,25 +1,24 @@
-"""The just-in-time search, the same for every kind of object: it updates the configurations at each event.
+"""The just-in-time search for every kind of object: it updates the configurations at each event.
 
 At a call the operation gets a slot.  At a return, the search extends each configuration that owes the operation.  It
 adds available operations until no configuration owes the returning one.
 
-The kind of object decides what operations do.  It provides `Rules`, a tuple of compiled functions.  The functions of
+The kind of object determines what operations do.  It provides `Rules`, a tuple of compiled functions.  The functions of
 this file are spliced into the kernels of that kind and are never compiled on their own.  So machine code always
-belongs to the file that names the rules.
+belongs to the file that defines the rules.
 
-*Tables.*  Decides linearizability of any object with few states, by a just-in-time search over its table of
-transitions.
+*Tables.*  `judge` decides linearizability of any object with few states, given the object's table of transitions.
 
-The object is a table.  A row is a *class* of operations with the same effect and answer.  A column is a state.  An
+A row of the table is a *class* of operations with the same effect and answer.  A column is a state.  An
 entry is the state after the operation, or -1 if this answer is impossible in the state.  The search is that of
 `kernels/register_antichain.py` without the rules that are special to registers:
 
     observer   a class that never changes the state.  It is owed until a state accepts it, and enters the order there.
-    mutator    owed and available; both end when it enters the order.  One that never returned is never owed.
+    mutator    owed and available; both end when it enters the order.  A mutator that never returned is never owed.
 
-The search leaves out the following, and loses nothing.  Of mutators of one class, only the one with the earliest
-deadline goes first, because they may swap in any order.  A state is abandoned if some later operation, or the one that
-returns now, has an answer that no state reachable from there allows (`hopeless_before`, `allowed`).
+The search omits the following without losing an order.  Of mutators of one class, only the one with the earliest
+deadline goes first, because they may swap in any order.  A state is abandoned if a later operation, or the returning
+one, has an answer that no state reachable from there allows (`hopeless_before`, `allowed`).
 """
 
 from __future__ import annotations
@@ -69,28 +68,31 @@ from checkers.kernels.jit import inner_kernel, kernel, spliced_kernel
 from checkers.kernels.operations import OPEN
 
 NOT_TRIED = -1
-"""Stands for a state: this operation is of no use as the next step."""
+"""Returned instead of a state if an operation would be useless as the next step."""
 
 
 REACHED_PER_BEAM, WAITING_PER_BEAM = 8, 64
-"""Limits of one return, per kept configuration: of those that no longer owe the operation, and of those that do."""
+"""Maximum number of configurations at one return, per kept configuration: those that no longer owe the operation, and
+those that still owe it."""
 
 
 class Rules(NamedTuple):
     """The functions that a kind of object provides for a search.  Each is an inner kernel.
 
-    Their first argument is the object: its history, and what is open now.
+    Their first argument is the object: its history and its open operations.
 
-    begin(object, operation, last place, now, count): an operation is called; give it a slot.
-    end(object, operation): the operation returned; free its slot.
-    is_observer(object, operation): whether it changes no state.
-    may_linger(object, operation): whether configurations that no longer owe it may still have it available.
-    concerns_anyone(object, operation, place, now, count): whether some configuration must be extended at its return.
-    is_shown(object, operation, place): whether configurations that do not owe it, but have it available, try it too.
-    candidates(object, state, available, word): slots of one word that may be tried in a state.
+    begin(object, operation, last place, now, count): give a slot to an operation that is called.
+    end(object, operation): free the slot of an operation that returned.
+    is_observer(object, operation): return True if the operation changes no state.
+    may_linger(object, operation): return True if configurations that no longer owe the operation may have it available.
+    concerns_anyone(object, operation, place, now, count): return True if some configuration must be extended at the
+        operation's return.
+    is_shown(object, operation, place): return True if configurations that have the operation available but do not owe
+        it must try it too.
+    candidates(object, state, available, word): return the slots of one word that may be tried in a state.
     advance(object, place, slot that returns, slot, state, hands): put an operation into the order.  Reads `need` and
-    `avail` of the hands and fills `next_need` and `next_avail`.  Returns the state after it, or NOT_TRIED.  If it looks
-    at other operations, it adds their number to the work of the hands.
+        `avail` of the hands and fills `next_need` and `next_avail`.  Returns the next state, or NOT_TRIED.  Adds the
+        number of other operations that it examines to the work of the hands.
     """
 
     begin: Callable[..., None]
@@ -106,9 +108,10 @@ class Rules(NamedTuple):
 class Course(NamedTuple):
     """The part of a history that the search itself reads.
 
-    event: int32 per place, an operation at its call, -1 - operation at its return.  slot: int32 per operation, -1 if it
-    has none.  crashed: slots of operations that never return.
-    hopeless_before: int32 per state; an order that reaches the state before this place cannot be completed.
+    event: int32 per place; an operation at its call, -1 - operation at its return
+    slot: int32 per operation, -1 if it has none
+    crashed: slots of operations that never return
+    hopeless_before: int32 per state; an order that reaches the state before this place cannot be completed
     """
 
     event: Int32
@@ -118,7 +121,7 @@ class Course(NamedTuple):
 
 
 class _Returning(NamedTuple):
-    """The operation that returns now.  place: of the event.  observer: whether it changes no state."""
+    """The returning operation.  place: place of its return.  observer: True if it changes no state."""
 
     place: int
     slot: int
@@ -137,10 +140,13 @@ def search_events(
     steps_max: int,
     bytes_left: int,
 ) -> tuple[int, int, int, int]:
-    """Follow the events from place `first` to `last`, with more room whenever `follow` returns NO_ROOM.
+    """Follow the events from place `first` to `last`.  Continue with more room whenever `follow` returns NO_ROOM.
 
-    follow: an inner kernel that splices `follow_events`.  count: the number of configurations now.
-    Returns (code, place of the event that decided it or -1, steps, bytes of the last room, or 0 if the first sufficed).
+    Returns (code, place of the event that decided the code or -1, steps, bytes of the last room, or 0 if the first
+    sufficed).
+
+    follow: an inner kernel that splices `follow_events`
+    count: present number of configurations
     """
     place, size_bytes = first, 0
     dropped = False
@@ -174,10 +180,10 @@ def follow_events(
     last: int,
     beam: int,
 ) -> tuple[int, int, int, bool, bool]:
-    """Follow the events from a place on.  The function makes no array: the code NO_ROOM requests a larger room.
+    """Follow the events from `place` to `last`.  Allocates no array: the code NO_ROOM requests a larger room.
 
-    Returns (code, place of the event it reached, configurations there, whether anything was dropped, whether `now` and
-    `following` have changed places).
+    Returns (code, place of the event that was reached, number of configurations there, True if any configuration or
+    extension was dropped, True if `now` and `following` are exchanged).
     """
     now, following, queue, hands = rooms.now, rooms.following, rooms.queue, rooms.hands
     is_turned, dropped = False, False
@@ -191,7 +197,7 @@ def follow_events(
             continue
         op = -1 - event
         slot = course.slot[op]
-        if slot < 0:  # this observer was called before the window
+        if slot < 0:  # an observer that was called before the window
             continue
         if rules.concerns_anyone(object_, op, at, now, count):
             turn = Rooms(now, following, queue, hands)
@@ -224,9 +230,9 @@ def follow_events(
 
 @inner_kernel
 def _without(now: Configurations, count: int, slot: int, following: Configurations, hands: Hands) -> int:
-    """Remove a slot from `avail` of every configuration; returns the number of configurations in `following`.
+    """Remove a slot from `avail` of every configuration.  Returns the number of configurations in `following`.
 
-    It stops when the work is spent.
+    Stops early if the work limit is exceeded.
     """
     need, avail = hands.need, hands.avail
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
@@ -254,10 +260,11 @@ def linearize_in_time(
 ) -> tuple[int, bool]:
     """Extend all configurations until none owes the returning operation.
 
-    beam: if above 0, use operations that never returned only if there is no other way, and try only as many extensions
-    as a multiple of it: those of the fewest steps first.
-    Returns (how many places of `following` are taken, or minus the code of the failure, whether anything was left
-    untried).
+    Returns (number of configurations in `following`, or minus the code of the failure; True if an extension was not
+    tried).
+
+    beam: if above 0, operations that never returned are used only as a last resort, and the number of extensions is
+        limited to a multiple of the beam, the shortest extensions first
     """
     following, queue, hands = rooms.following, rooms.queue, rooms.hands
     words = hands.need.shape[0]
@@ -311,8 +318,8 @@ def _extend(
 ) -> tuple[int, int]:
     """Extend the configuration in the hands by each operation that may be next.
 
-    Enters the results in `following` if they no longer owe the returning operation, else in `queue`.  Returns the new
-    counts (reached, waiting).  It stops when the work is spent.
+    Adds the results to `following` if they no longer owe the returning operation, else to `queue`.  Returns the new
+    counts (reached, waiting).  Stops early if the work limit is exceeded.
     """
     following, queue, hands = rooms.following, rooms.queue, rooms.hands
     word, bit = returning.slot >> 6, ONE << np.uint64(returning.slot & 63)
@@ -345,10 +352,11 @@ def _divide(
     slot: int,
     shown: bool,
 ) -> tuple[int, int]:
-    """Divide the configurations into those that go on without the operation and those to extend.
+    """Divide the configurations into those that continue without the operation and those to extend.
 
-    shown: a configuration that has the operation available, but does not owe it, goes both ways.
-    Returns (how many go on, how many wait).  It stops when the work is spent.
+    Returns the sizes of both groups.  Stops early if the work limit is exceeded.
+
+    shown: True if a configuration that has the operation available, but does not owe it, enters both groups
     """
     need, avail = hands.need, hands.avail
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
@@ -371,9 +379,10 @@ __all__ = ["LINEARIZABLE", "NO_ORDER", "OUT_OF_BYTES", "OUT_OF_STEPS", "EventSch
 
 
 class Table(NamedTuple):
-    """after: int32[classes, states], the state after or -1.  observer: int8[classes], 1 if it changes no state.
+    """The transitions of an object.  Its initial state is the first one.
 
-    The first state is the one the object begins in.
+    after: int32[classes, states], the next state or -1
+    observer: int8[classes], 1 if the class changes no state
     """
 
     after: Int32
@@ -381,11 +390,12 @@ class Table(NamedTuple):
 
 
 class EventSchedule(NamedTuple):
-    """class_of: int32 per operation.  event: int32 per place, an operation at its call, -1 - operation at its return.
+    """The operations of a history by class, without observers that never returned.
 
-    deadline: int32 per operation, place of its return, OPEN if it never returned.
-    slots: the largest number of operations open at once.
-    Observers that never returned are left out.
+    class_of: int32 per operation
+    event: int32 per place; an operation at its call, -1 - operation at its return
+    deadline: int32 per operation, place of its return, OPEN if it never returned
+    slots: maximum number of operations open at once
     """
 
     class_of: Int32
@@ -395,7 +405,12 @@ class EventSchedule(NamedTuple):
 
 
 class _OpenSlots(NamedTuple):
-    """The open operations.  slot: int32 per operation.  holder: int32 per slot.  free, observing, crashed: slots."""
+    """The open operations.
+
+    slot: int32 per operation
+    holder: int32 per slot, the operation in it
+    free, observing, crashed: sets of slots
+    """
 
     slot: Int32
     holder: Int32
@@ -407,8 +422,8 @@ class _OpenSlots(NamedTuple):
 class _Play(NamedTuple):
     """An object, its history and its open operations: the object to which the rules below apply.
 
-    allowed: uint64[states, words of classes], see `_allowed`.  hopeless_before: int32 per state, see
-    `_hopeless_before`.
+    allowed: uint64[states, words of classes], see `_allowed`
+    hopeless_before: int32 per state, see `_hopeless_before`
     """
 
     table: Table
@@ -422,10 +437,10 @@ class _Play(NamedTuple):
 def judge(
     table: Table, schedule: EventSchedule, steps_max: int, bytes_max: int, look_ahead: bool
 ) -> tuple[int, int, int]:
-    """Returns (code, place at which there was certainly no order or -1, steps).
+    """Judge an object.  Returns (code, place at which it was certain that there is no order or -1, steps).
 
-    look_ahead: whether to abandon states by what happens later.  Without it, the place is that of the first answer that
-    no order explains, and the search takes longer.
+    look_ahead: True to abandon states because of later operations.  If False, the place is that of the first answer
+        that no order explains, and the search takes longer.
     """
     allowed, steps = _allowed(table, steps_max)
     hopeless_before = _hopeless_before(allowed, schedule, look_ahead)
@@ -439,9 +454,9 @@ def judge(
 
 @kernel
 def _allowed(table: Table, steps_max: int) -> tuple[Words, int]:
-    """Return (for each state, the classes that it or a state reachable from it allows, steps).
+    """Return the classes that each state, or a state reachable from it, allows, and the number of steps taken.
 
-    If this would take too many steps, every state allows every class: the search is longer and the answer the same.
+    If this would take too many steps, every state allows every class: the search is longer, but its result is the same.
     """
     classes, states = table.after.shape
     words = (classes + 63) // 64
@@ -499,7 +514,7 @@ def _search(
     steps_max: int,
     bytes_max: int,
 ) -> tuple[int, int, int]:
-    """Search once; returns (code, place of the event that decided it or -1, steps).  The code may be TRUNCATED."""
+    """Search once.  Returns (code, place of the event that decided it or -1, steps).  The code may be TRUNCATED."""
     words = max(1, (schedule.slots + 63) // 64)
     bytes_left = bytes_max - first_size_bytes(words)
     if bytes_left < 0:
@@ -530,7 +545,7 @@ def _follow(
 
 @inner_kernel
 def _begin(play: _Play, op: int, last: int, now: Configurations, count: int) -> None:
-    """Give an operation a slot.  A configuration does not owe it if the state already explains it."""
+    """Give an operation a slot.  Configurations whose state already explains it do not owe it."""
     table, schedule, open_ = play.table, play.schedule, play.open_
     slot = take_slot(open_.free)
     w, bit = slot >> 6, ONE << np.uint64(slot & 63)
@@ -615,7 +630,7 @@ def _advance(play: _Play, place: int, returning: int, step: int, state: int, han
 
 @inner_kernel
 def _first_of_its_class(schedule: EventSchedule, open_: _OpenSlots, step: int, class_: int, hands: Hands) -> bool:
-    """Return whether no available operation of the class returns earlier."""
+    """Return True if no available operation of the same class returns earlier."""
     avail = hands.avail
     mine = schedule.deadline[open_.holder[step]]
     for w in range(avail.shape[0]):

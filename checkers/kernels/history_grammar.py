@@ -1,4 +1,4 @@
-"""The grammar of a history, which every checker relies on without checking it again.
+"""The grammar of a history, on which every checker relies without verifying it again.
 
 - A process invokes an operation.  The operation completes (ok, fail or info).  Then the process may invoke again.
 - A completion has the f and the key of its invoke.
@@ -35,10 +35,11 @@ _INVOKE, _OK, _INFO = int(Type.INVOKE), int(Type.OK), int(Type.INFO)
 
 
 class Open(NamedTuple):
-    """State of every process before the next rows; the index is the dense number of the process.
+    """State of every process before the next rows, indexed by the dense number of the process.
 
-    row: int64, the invoke of its open operation, or IDLE, or RETIRED.  last: int64, its last row, or -1.
-    f, key: int32, those of the open operation.
+    row: int64, the invoke of its open operation, or IDLE, or RETIRED
+    last: int64, its last row, or -1
+    f, key: int32, those of the open operation
     """
 
     row: Int64
@@ -56,8 +57,9 @@ def no_process_yet(count: int) -> Open:
 class GrammarColumns(NamedTuple):
     """Columns of consecutive rows of a history.
 
-    row_index: the index that each row states.  dense_process: the index of each process in `Open`.
-    f, key: dictionary codes; key is -1 where a row has none.
+    row_index: the index that each row states
+    dense_process: the index of each process in `Open`
+    f, key: dictionary codes; key is -1 if the row has none
     """
 
     row_index: Int64
@@ -70,10 +72,12 @@ class GrammarColumns(NamedTuple):
 
 @kernel
 def first_fault(first_row: int, rows: GrammarColumns, open_: Open) -> tuple[int, int, int]:
-    """Return the first row that violates the grammar: (the rule, row, the earlier row it contradicts or -1).
+    """Return the first row that violates the grammar: (the rule, the row, the earlier row it contradicts or -1).
 
-    rows: consecutive rows of a history, from `first_row` on.
-    open_: the function updates it, so a caller may pass a history piece by piece.  O(rows).
+    O(rows).
+
+    rows: consecutive rows of a history, from `first_row` on
+    open_: updated by the function, so that a caller may pass a history piece by piece
     """
     index, process, type_, f, key = rows.row_index, rows.process, rows.type, rows.f, rows.key
     for i in range(index.shape[0]):
@@ -106,7 +110,7 @@ def first_fault(first_row: int, rows: GrammarColumns, open_: Open) -> tuple[int,
 
 
 class Values(NamedTuple):
-    """The two values of each row, or of what each process invoked last, by its dense number: int64 each."""
+    """Two values: of each row, or of each process's last invoke, indexed by its dense number.  int64 each."""
 
     value: Int64
     value2: Int64
@@ -121,7 +125,7 @@ _State = TypeVar("_State", Open, Values)
 
 
 def with_more(state: _State, first: _State) -> _State:
-    """Return the same state with the room of one before the first row, which has more."""
+    """Return a larger state that begins with the same processes.  first: initial state of the larger size."""
     pairs: Iterable[tuple[Any, Any]] = zip(first, state, strict=True)
     for column, known in pairs:
         column[: len(known)] = known
@@ -134,10 +138,12 @@ def mark_contradictions(
 ) -> None:
     """Set `wrong` at every ok whose values differ from those of its invoke.  O(rows).
 
-    The columns hold consecutive rows of a history that follows the grammar.
-    mine: rows of functions whose answer repeats the invoke, without answers that have no value: these contradict
-    nothing.  process: dense.
-    invoked: the function updates it, so a caller may pass a history piece by piece.
+    The columns contain consecutive rows of a history that follows the grammar.
+
+    mine: True for rows of functions whose answer repeats the invoke.  Answers without a value contradict nothing, so
+        they must be False.
+    process: dense numbers
+    invoked: updated by the function, so that a caller may pass a history piece by piece
     """
     for i in range(mine.shape[0]):
         if not mine[i]:

@@ -1,12 +1,12 @@
 """Reads operations from the bytes of a text: EDN, lines of JSON, or lines of Jepsen's logs.
 
-A kernel goes over the bytes once and writes columns.  A value that is no number of 64 bits becomes JSON text, as
-`values.encode` writes it.  Functions, keys and errors are places in the bytes, which `number_texts` numbers.
+A kernel reads the bytes once and writes columns.  A value that is not a 64-bit integer becomes JSON text, as
+`values.encode` writes it.  Functions, keys and errors are positions in the bytes, which `number_texts` numbers.
 
-The kernels know the plain forms: ASCII, whole numbers of up to 18 digits, no escapes, no maps, sets or tags in values.
-EDN and JSON have one reader, because they differ in the names of fields, in words, and in what stands between values.
-Anything else is *odd*, and so is every damage.  A kernel stops in front of an odd operation, and `formats/jepsen.py`
-reads it.  So a kernel never reports damage.
+The kernels support the plain forms: ASCII, integers of up to 18 digits, no escapes, no maps, sets or tags in values.
+EDN and JSON share one reader, whose parameters are the names of fields, the words, and the separators between values.
+Any other form is *unsupported* (ODD), and so is corrupt text.  A kernel stops before an unsupported operation, and
+`formats/jepsen.py` reads it.  So a kernel never reports an error.
 """
 
 from __future__ import annotations
@@ -20,20 +20,35 @@ from checkers.kernels.jit import bare_kernel, inner_kernel, kernel
 from checkers.kernels.transactions.payloads import Bytes, Texts, add, find
 
 DONE, FULL, ODD = 0, 1, 2
-"""Reasons why a kernel stopped: at the end; no room is left for an operation; in front of an odd operation."""
+"""Reasons why a kernel stopped: the text ended; no room for another operation is left; the next operation is
+unsupported."""
 
 AT, LINE, ROW, USED, TOP, TOP_LINE, BARE = range(7)
-"""The state of a reader, int64[7]: next byte and its line; rows and payload bytes written so far; the bracket around
-all operations (0 if there is none) and its line; 1 if lines have no log around their operations."""
+"""Indices into the state of a reader, int64[7].
+
+AT, LINE: the next byte and its line
+ROW, USED: number of rows and payload bytes written so far
+TOP, TOP_LINE: the bracket around all operations (0 if there is none) and its line
+BARE: 1 if lines have only the columns of an operation, without the log's prefix"""
 
 NUMBER, INDEX, TIME, PROCESS, TYPE, FLAGS, F, F_END, KEY, KEY_END, ERROR, ERROR_END, VALUE, VALUE2, END = range(15)
-"""Columns that a kernel writes.  NUMBER: line.  INDEX: as stated, or NO_INDEX.  F to ERROR_END: places in the bytes, or
--1.  END: where the payload of the row ends; it begins where that of the row before ends."""
+"""Columns that a kernel writes.
+
+NUMBER: line
+INDEX: the operation's :index, or NO_INDEX
+F to ERROR_END: positions in the bytes, or -1
+END: end of the row's payload, which begins at the end of the previous row's"""
 WIDTH = 15
 
 HAS_VALUE, HAS_TIME, STATES_NIL, KEY_IN_VALUE, VALUE_SET, VALUE2_SET, TEXT_KEY, TEXT_ERROR = (1 << n for n in range(8))
-"""Flags of a row: a :value is stated; a time is; the value is nil; the value was [key value]; value and value2 are not
-null; the key is a text; the error is a text, not an EDN value."""
+"""Flags of a row.
+
+HAS_VALUE, HAS_TIME: the operation has a :value, a :time
+STATES_NIL: its value is nil
+KEY_IN_VALUE: its value was [key value]
+VALUE_SET, VALUE2_SET: value, value2 is not null
+TEXT_KEY: its key is a text
+TEXT_ERROR: its error is a text, not an EDN value"""
 
 NO_INDEX = -(2**63)
 
@@ -47,10 +62,11 @@ _NIL, _INT, _TEXT, _LIST, _OTHER, _BAD, _NO_ROOM = 0, 1, 2, 3, 4, -1, -2
 _V_AT, _V_LINE, _V_USED, _V_NUMBER, _V_BEGIN, _V_END, _V_ITEMS, _V_KINDS, _V_NUMBERS = 0, 1, 2, 3, 4, 5, 6, 7, 9
 _OPENED, _COUNTS, _NAMES, _NAMES_MAX = 16, 48, 80, 16
 WORK = 112
-"""Length of the work array of a kernel: what `_value` found, the brackets of a value, the names of a map.
+"""Length of the work array of a kernel.  It contains the result of `_value`, the brackets of a value, and the names of
+a map.
 
-_V_AT: the next byte, its line, and the bytes used; the number; the text without quotes; of a list the count of its
-items, and the kinds and numbers of the first two.
+The result begins at _V_AT: the next byte, its line, and the bytes used; the number; the text without quotes; of a list
+the number of items, and the kinds and numbers of the first two.
 """
 
 _ODD_BYTE, _SPACE, _NEWLINE, _COMMA, _NAME, _MARK = range(6)
@@ -89,7 +105,7 @@ _INFO_WORD, _BRACKET, _LOGGER, _LOGGER_COLON, _DASH, _TYPE_NAME = (
 
 @inner_kernel
 def _word(data: Bytes, begin: int, end: int) -> int:
-    """Return the first eight bytes of a word as a number.  They are ASCII."""
+    """Return the first eight bytes of a word, which must be ASCII, as a number."""
     packed = 0
     for i in range(min(8, end - begin) - 1, -1, -1):
         packed = (packed << 8) | int(data[begin + i] & 127)
@@ -98,7 +114,7 @@ def _word(data: Bytes, begin: int, end: int) -> int:
 
 @inner_kernel
 def _name_end(data: Bytes, at: int, end: int) -> int:
-    """Return where a name ends; -1 if it is empty or has an odd byte."""
+    """Return the end of a name; -1 if it is empty or contains an unsupported byte."""
     begin = at
     while at < end and _CLASS[data[at]] == _NAME:
         at += 1
@@ -109,8 +125,8 @@ def _name_end(data: Bytes, at: int, end: int) -> int:
 
 @inner_kernel
 def _after_space(data: Bytes, at: int, end: int, work: Int64, most: int) -> int:
-    """Skip bytes whose class lies between _SPACE and `most`, both included, and add the newlines among them to the line
-    count in `work`."""
+    """Skip bytes whose class is between _SPACE and `most`, both included, and add their newlines to the line count in
+    `work`."""
     while at < end and _SPACE <= _CLASS[data[at]] <= most:
         work[_V_LINE] += data[at] == 10
         at += 1
@@ -119,7 +135,7 @@ def _after_space(data: Bytes, at: int, end: int, work: Int64, most: int) -> int:
 
 @inner_kernel
 def _scalar(data: Bytes, at: int, end: int, json: bool, work: Int64) -> int:
-    """Read a number, a text or a word.  Returns its kind, _BAD for an odd one; all else is in `work`."""
+    """Parse a number, a text or a word.  Returns its kind, _BAD if its form is unsupported, and stores it in `work`."""
     byte = data[at]
     kind, number, begin, stop = _TEXT, 0, at, at
     if 48 <= byte <= 57 or byte == 45:
@@ -167,7 +183,7 @@ def _scalar(data: Bytes, at: int, end: int, json: bool, work: Int64) -> int:
 
 @bare_kernel
 def _value(data: Bytes, at: int, end: int, json: bool, out: Bytes, used: int, work: Int64) -> int:
-    """Write a value as JSON to out[used:].  Returns its kind, _BAD for an odd value; all else is in `work`."""
+    """Write a value as JSON to out[used:].  Returns its kind, _BAD if unsupported, and stores the details in `work`."""
     depth, room, most = 0, out.shape[0] - 64, _SPACE if json else _COMMA
     work[_V_ITEMS] = 0
     while True:
@@ -257,7 +273,7 @@ def _clear(rows: Table, row: int, number: int) -> None:
 def _read_value(
     data: Bytes, at: int, end: int, json: bool, keyed: bool, rows: Table, row: int, out: Bytes, used: int, work: Int64
 ) -> int:
-    """Write the :value of a row, and the key in it.  Returns its kind, as `_value`.  out[used:]: its JSON."""
+    """Write the :value of a row to out[used:] as JSON, and store the key in it.  Returns its kind, like `_value`."""
     line, most = work[_V_LINE], _SPACE if json else _COMMA
     if keyed and at < end and (data[at] == 91 or data[at] == 40):
         close = 93 if data[at] == 91 else 41
@@ -292,7 +308,7 @@ def _read_value(
 
 @inner_kernel
 def _store(data: Bytes, rows: Table, row: int, kind: int, state: Int64, work: Int64) -> None:
-    """Complete a row.  kind, work: as `_read_value` left them."""
+    """Complete a row.  kind: result of `_read_value`.  work: as `_read_value` filled it."""
     used = work[_V_USED]
     is_cas = rows[row, F_END] - rows[row, F] == 3 and _word(data, rows[row, F], rows[row, F_END]) == _W_CAS
     if kind == _INT and not is_cas:
@@ -318,9 +334,12 @@ def _store(data: Bytes, rows: Table, row: int, kind: int, state: Int64, work: In
 def read_maps(
     data: Bytes, json: bool, keyed: bool, state: Int64, rows: Table, out: Bytes, spare: Bytes, work: Int64
 ) -> int:
-    """Append maps from `state` on: of EDN one after another or in one vector or list, of JSON one a line.
+    """Append maps from `state` on: in EDN one after another or in one vector or list, in JSON one a line.
 
-    Returns why it ended.  spare: room for values that are no payloads.  work: int64[WORK].
+    Returns the reason why it stopped.
+
+    spare: room for values that are not payloads
+    work: int64[WORK]
     """
     end, at, most = data.shape[0], state[AT], _SPACE if json else _COMMA
     work[_V_LINE] = state[LINE]
@@ -390,9 +409,10 @@ def read_maps(
 
 @bare_kernel
 def read_lines(data: Bytes, keyed: bool, state: Int64, rows: Table, out: Bytes, work: Int64) -> int:
-    """Append the operations of a log, or of columns alone, from `state` on.  Otherwise as `read_maps`.
+    """Append the operations of a log, or of columns without a log's prefix, from `state` on.
 
-    A line without marks of an operation is skipped: it cannot even be a damaged one (`formats/jepsen.py`).
+    Parameters and result are those of `read_maps`.  A line without signs of an operation is skipped, because it cannot
+    even be a corrupt operation (`formats/jepsen.py`).
     """
     size = data.shape[0]
     while state[AT] < size:
@@ -446,7 +466,7 @@ def _stands(word: Bytes, data: Bytes, at: int, end: int) -> bool:
 
 @inner_kernel
 def _after_word(word: Bytes, data: Bytes, at: int, end: int) -> int:
-    """Skip a word and the blanks after it.  Returns -1 if they are not here."""
+    """Return the position after a word and the blanks that follow it; -1 if they are not at this position."""
     stop = at + len(word)
     if not _stands(word, data, at, end) or stop == end or data[stop] > 32:
         return -1
@@ -457,7 +477,7 @@ def _after_word(word: Bytes, data: Bytes, at: int, end: int) -> int:
 
 @inner_kernel
 def _operation_begins(data: Bytes, at: int, end: int) -> int:
-    """Return where the operation of a line of a log begins; -1 if the text before it is odd (`formats/jepsen.py`)."""
+    """Return where the operation in a line of a log begins; -1 if the prefix is unsupported (`formats/jepsen.py`)."""
     dated = not _stands(_INFO_WORD, data, at, end)
     if dated:
         begin = at
@@ -499,7 +519,7 @@ def _operation_begins(data: Bytes, at: int, end: int) -> int:
 
 @inner_kernel
 def _read_columns(data: Bytes, at: int, end: int, rows: Table, row: int, work: Int64) -> int:
-    """Read process, type and f of a line.  Returns where its value begins; -1 if they are odd."""
+    """Read process, type and f of a line.  Returns where its value begins; -1 if they are unsupported."""
     for word in (_W_PROCESS, _W_TYPE, _W_F):
         if at < 0 or at >= end or (word != _W_PROCESS and data[at] != 58):
             return -1
@@ -515,7 +535,7 @@ def _read_columns(data: Bytes, at: int, end: int, rows: Table, row: int, work: I
 
 @inner_kernel
 def _store_error(data: Bytes, at: int, end: int, rows: Table, row: int) -> bool:
-    """Store the rest of a line as the error of a fail or info.  Returns False if it is odd."""
+    """Store the remaining line as the error of a fail or info.  Returns False if it is unsupported."""
     if at == end:
         return True
     while data[at] <= 32:
@@ -527,7 +547,7 @@ def _store_error(data: Bytes, at: int, end: int, rows: Table, row: int) -> bool:
 
 @inner_kernel
 def _value_begins(data: Bytes, at: int, end: int, json: bool, names: int, work: Int64) -> int:
-    """Read the name of a field into work[_NAMES + names].  Returns where its value begins; -1 if the name is odd."""
+    """Read a field's name into work[_NAMES + names].  Returns where its value begins; -1 if the name is unsupported."""
     most = _SPACE if json else _COMMA
     if json and names > 0:
         at = _after_space(data, at + 1, end, work, most) if data[at] == 44 else end
@@ -535,7 +555,7 @@ def _value_begins(data: Bytes, at: int, end: int, json: bool, names: int, work: 
     if stop < 0 or names == _NAMES_MAX:
         return -1
     word = _word(data, at + 1, stop)
-    if stop - at > 9:  # a longer name is known by eight bytes and its length
+    if stop - at > 9:  # a longer name is identified by its first eight bytes and its length
         if word == _W_REBALANCE:
             return -1
         word = -1 - (word ^ ((stop - at) << 40))
@@ -557,7 +577,7 @@ def _value_begins(data: Bytes, at: int, end: int, json: bool, names: int, work: 
 def _store_field(
     data: Bytes, word: int, found: int, began: int, keyed: bool, rows: Table, row: int, work: Int64
 ) -> bool:
-    """Write a field of a row, which has this name and a value of this kind.  Returns False if it is odd."""
+    """Store the field `word` of a row, whose value has the kind `found`.  Returns False if it is unsupported."""
     begin, stop, number = work[_V_BEGIN], work[_V_END], work[_V_NUMBER]
     if word == _W_TYPE and found == _TEXT:
         rows[row, TYPE] = _type_of(_word(data, begin, stop)) if stop - begin < 7 else -1
@@ -595,7 +615,7 @@ def _store_field(
 
 @kernel
 def number_texts(data: Bytes, places: Table, within: Int64, texts: Texts) -> tuple[Texts, Int32]:
-    """Return (the known texts, the number of the text at each place or -1).  places: (begin, end), -1 for none."""
+    """Return the known texts, and the number of the text at each place or -1.  places: (begin, end), -1 for none."""
     codes = np.full(places.shape[0], -1, np.int32)
     row = _number_known(data, places, within, texts, codes, 0)
     while row < places.shape[0]:
@@ -607,7 +627,7 @@ def number_texts(data: Bytes, places: Table, within: Int64, texts: Texts) -> tup
 
 @bare_kernel
 def _number_known(data: Bytes, places: Table, within: Int64, texts: Texts, codes: Int32, first: int) -> int:
-    """Write the numbers of known texts from a row on.  Returns the row of the first unknown text, or their count."""
+    """Write the numbers of known texts, from row `first` on.  Returns the row of the first unknown text, or the end."""
     for row in range(first, places.shape[0]):
         begin, end = places[row, 0], places[row, 1]
         if begin >= 0:

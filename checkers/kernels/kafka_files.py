@@ -1,18 +1,19 @@
 """Reads Kafka's record batches (magic 2) from bytes: headers, CRC-32C, and the hash of every prefix.
 
-    batch   int64 base offset, int32 length of what follows, int32 leader epoch, int8 magic, uint32 CRC-32C of all that
-            follows it, int16 attributes, int32 last offset delta, int64 first and int64 last timestamp, int64 producer
-            id, int16 producer epoch, int32 first sequence, int32 number of records; then the records.  Big endian.
+    batch   int64 base offset, int32 length of the following bytes, int32 leader epoch, int8 magic, uint32 CRC-32C of
+            all following bytes, int16 attributes, int32 last offset delta, int64 first and int64 last timestamp, int64
+            producer id, int16 producer epoch, int32 first sequence, int32 number of records; then the records.  Big
+            endian.
     record  length, int8 attributes, timestamp delta, offset delta, key, value, headers; numbers are zigzag varints
             (KIP-98), keys and values are preceded by their length, -1 for null.
 
-`scan` walks the headers and checks the CRCs.  `config_records` reads the ConfigRecords inside the batches of a metadata
-log, which contain clients' writes.  Both verify every length before they read the bytes after it.
+`scan` reads the headers and verifies the CRCs.  `find_configs` reads the ConfigRecords inside the batches of a
+metadata log, which contain clients' writes.  Both verify every length before they read the bytes after it.
 
 CRC-32C (Castagnoli) processes eight bytes at a time with eight tables (Kounavis & Berry 2005).
 
-*Prefix hash.*  Hashes every prefix of a log of record batches.  If two logs have equal hashes, all batches before are
-equal.
+*Prefix hash.*  `chain` hashes every prefix of a log of record batches.  If the hashes of two logs are equal after a
+batch, all batches up to it are equal.
 
 The hash is BLAKE2b (RFC 7693).
 """
@@ -30,11 +31,11 @@ from checkers.kernels.jit import inner_kernel, kernel
 
 HEADER_SIZE_BYTES = 61
 
-# Why a scan ended.  An unfinished append may cause the codes up to BAD_CRC, if no data follows it.
+# Reasons why a scan ended.  An unfinished append may cause the codes up to BAD_CRC, if no data follows it.
 COMPLETE, SHORT_HEADER, BAD_LENGTH, INCOMPLETE, BAD_MAGIC, BAD_CRC, OFFSET_WENT_BACK, WRONG_COUNT, COMPRESSED = range(9)
 
 CONTROL = 1 << 5
-"""The attribute bit of a batch that holds control records."""
+"""The attribute bit of a batch that contains control records."""
 
 _COMPRESSION = 0b111
 _LENGTH_FROM = 12
@@ -43,7 +44,7 @@ _CRC_FROM = 21
 
 class Batches(NamedTuple):
     """Complete batches, one entry each: base offset, leader epoch, CRC field, number of records, attributes, and the
-    bytes at which it begins and ends."""
+    positions of its first byte and its end."""
 
     base: Int64
     epoch: Int32
@@ -65,9 +66,10 @@ class Batches(NamedTuple):
 def scan(data: UInt8, start: int, log_end: int, limit: int | None = None) -> tuple[Batches, int, int, int]:
     """Read the complete batches of a segment from byte `start` on, at most `limit`.
 
-    log_end: the log end offset before byte `start`.
-    Returns (batches, why the scan ended, first byte of the next batch, its end by its length field).  That end lies
-    beyond the data if the field is missing or too small.
+    Returns (batches, reason why the scan ended, first byte of the next batch, end of the next batch by its length
+    field).  This end is beyond the data if the field is missing or too small.
+
+    log_end: log end offset before byte `start`
     """
     most = (len(data) - start) // HEADER_SIZE_BYTES
     most = most if limit is None else min(most, limit)
@@ -86,7 +88,7 @@ def scan(data: UInt8, start: int, log_end: int, limit: int | None = None) -> tup
 
 @kernel
 def _scan(data: UInt8, start: int, log_end: int, tables: UInt32, batches: Batches) -> tuple[int, int, int, int]:
-    """Fill `batches`.  Returns (their number, why the scan ended, and the two bytes that `scan` returns)."""
+    """Fill `batches`.  Returns (number of batches, reason why the scan ended, the two positions of `scan`)."""
     size = data.shape[0]
     position = start
     found = 0
@@ -130,13 +132,14 @@ def _scan(data: UInt8, start: int, log_end: int, tables: UInt32, batches: Batche
 
 
 RESUME_CRC_FACTOR = 16
-"""The search for a later batch reads at most this many times the size of the file; then it answers yes."""
+"""Maximum number of bytes that the search for a later batch reads, as a multiple of the file's size.  Beyond this limit
+the search returns True."""
 
 
 def resumes(data: UInt8, position: int) -> bool:
-    """Return whether a complete batch with a correct CRC begins at any byte from `position` on.
+    """Return True if a complete batch with a correct CRC begins at any byte from `position` on.
 
-    True also if the search would cost too much, so that damage is never mistaken for a torn tail.
+    Also returns True if the search would cost too much, so that corruption is never mistaken for a torn tail.
     """
     return bool(_resumes(data, position, RESUME_CRC_FACTOR * len(data), _CRC_TABLES))
 
@@ -229,10 +232,12 @@ _LINK = Struct(">qqiI")
 
 
 def chain(before: int, base: Int64, epoch: Int32, crc: Int64) -> Int64:
-    """Return the prefix hash after each batch. before: the hash before the first batch.
+    """Return int64[len(base)]: the prefix hash after each batch.
 
-    h := BLAKE2b-64(int64 h, int64 base offset, int32 leader epoch, uint32 CRC), all big endian, the digest read as a
-    big-endian int64; int64[len(base)].
+    h := BLAKE2b-64(int64 h, int64 base offset, int32 leader epoch, uint32 CRC), all big endian; the digest is read as
+    a big-endian int64.
+
+    before: hash before the first batch
     """
     hashes = np.empty(len(base), np.int64)
     for i, batch in enumerate(zip(base.tolist(), epoch.tolist(), crc.tolist(), strict=True)):
@@ -243,10 +248,11 @@ def chain(before: int, base: Int64, epoch: Int32, crc: Int64) -> Int64:
 
 
 class Configs(NamedTuple):
-    """One entry per record.
+    """Changes of configs, one entry per record.
 
-    name_at, name_size: position of the name of its resource; size -1 if the record concerns no wanted config.
-    value: the number it sets, or appends to a list. known: False if the record removes the config.
+    name_at, name_size: position of the name of the record's resource; size -1 if the record changes no wanted config
+    value: number that the record sets, or appends to a list
+    known: False if the record removes the config
     """
 
     name_at: Int64
@@ -256,7 +262,7 @@ class Configs(NamedTuple):
 
 
 class WantedConfigs(NamedTuple):
-    """kind: of the resource.  number, pairs: names of configs, as in `find_configs`."""
+    """The configs to find.  kind: kind of the resource.  number, pairs: names of configs, as in `find_configs`."""
 
     kind: int
     number: UInt8
@@ -264,14 +270,16 @@ class WantedConfigs(NamedTuple):
 
 
 def find_configs(data: UInt8, batches: Batches, kind: int, number: UInt8, pairs: UInt8) -> tuple[Configs, int]:
-    """Find the records of the metadata log that change one of two configs of a resource of this kind, or remove it.
+    """Find the records of the metadata log that set or remove one of two configs of a resource of this kind.
 
-    number: the name of a config that holds an integer.  pairs: of one that holds a list such as "7:0,3:0".  Such a list
-    only grows, so its record appends the first number of its last pair.
+    Returns (one entry per record of the batches, the first batch with a record that cannot be decoded or -1).
 
     A ConfigRecord (type 4 of Kafka's metadata records, framed as frame version, type and version; KIP-482's compact
     strings): int8 kind, name, config, value or null.  Control batches contain none.
-    Returns (one entry per record of the batches, the first batch with a record that cannot be decoded or -1).
+
+    number: name of a config that contains an integer
+    pairs: name of a config that contains a list such as "7:0,3:0".  Such a list only grows, so its record appends the
+        first number of its last pair.
     """
     size = int(batches.records.sum(dtype=np.int64))
     configs = Configs(
@@ -284,7 +292,7 @@ _BROKEN = -1
 _CONFIG_RECORD = 4
 _COMMA, _COLON, _MINUS = 44, 58, 45
 _DIGITS_MAX = 19
-"""Number of digits of the largest int64."""
+"""Maximum number of digits of an int64."""
 
 
 @kernel
@@ -301,7 +309,7 @@ def _find_configs(data: UInt8, batches: Batches, wanted: WantedConfigs, configs:
             after = at + length
             if at < 0 or length < 1 or after > end:
                 return batch
-            _, at = _zigzag(data, at + 1, after)  # after the attributes: timestamp delta
+            _, at = _zigzag(data, at + 1, after)  # behind the attributes: timestamp delta
             _, at = _zigzag(data, at, after)  # offset delta
             size, at = _zigzag(data, at, after)
             if at < 0 or size > after - at:
@@ -320,7 +328,7 @@ def _find_configs(data: UInt8, batches: Batches, wanted: WantedConfigs, configs:
 
 @inner_kernel
 def _read_config(data: UInt8, at: int, end: int, wanted: WantedConfigs, row: int, configs: Configs) -> bool:
-    """Note what one record sets; returns False if the record cannot be decoded."""
+    """Store the change that one record makes.  Returns False if the record cannot be decoded."""
     _, at = _uvarint(data, at, end)  # version of the frame
     record, at = _uvarint(data, at, end)
     if at < 0:
@@ -380,7 +388,7 @@ def _first_of_last_pair(data: UInt8, at: int, length: int) -> tuple[int, int]:
 
 @inner_kernel
 def _whole_number(data: UInt8, at: int, length: int) -> tuple[bool, int]:
-    """Return (whether the text is a 64-bit integer, the number)."""
+    """Return (True if the text is a 64-bit integer, the integer)."""
     negative = length > 0 and data[at] == _MINUS
     digits = length - negative
     if digits < 1 or digits > _DIGITS_MAX:
@@ -396,7 +404,7 @@ def _whole_number(data: UInt8, at: int, length: int) -> tuple[bool, int]:
 
 @inner_kernel
 def _uvarint(data: UInt8, at: int, end: int) -> tuple[int, int]:
-    """Return (number, the position after it); the position is _BROKEN if the number does not end in time."""
+    """Return (number, the position after it).  The position is _BROKEN if the number does not end before `end`."""
     if at < 0:
         return 0, _BROKEN
     number = np.int64(0)

@@ -3,12 +3,12 @@
 A *message* is a value of a key; messages of all keys share one numbering.  An operation happened if it committed.  It
 also happened if its outcome is unknown and one of its messages was polled.  A message is certainly in a log if any poll
 returned it, or if an operation that happened got an offset for it.  Polls of operations that failed or never ended
-count here, too, because the broker had served these messages.  They prove nothing about the order in which a consumer
-reads, so only polls of committed operations are compared with each other, and only these must not return aborted
-messages.
+count here, too, because the broker had served these messages.  Such polls prove nothing about the order in which a
+consumer reads.  So only polls of committed operations are compared with each other, and only these must not return
+aborted messages.
 
 Offsets have gaps (markers of transactions, aborted messages).  So neighbours are defined by *places*.  A place is an
-offset that certainly holds exactly one message, and no other offset holds this message.
+offset that certainly contains exactly one message, and no other offset contains this message.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ UNKNOWN_OFFSET = -1
 class KafkaColumns(NamedTuple):
     """Operations in order of invocation, and their rows of four kinds; the rows of operation o begin at first[o].
 
-    process: int32, from 0.  f, status: int8.
-    sent: message and offset of each send, in order; int64 offset, UNKNOWN_OFFSET if no answer named it.
-    polled: the same of each message that was polled, by operations of any status.  assigned, rebalanced: keys.
-    key_of: key of each message.
-    invoked, completed: int64, positions in the history; completed is past all positions if the outcome is unknown.
+    process: int32, from 0
+    f, status: int8
+    sent: message and offset of each send, in order; int64 offset, UNKNOWN_OFFSET if no answer contained it
+    polled: message and offset of each message that operations of any status polled
+    assigned, rebalanced: keys
+    key_of: key of each message
+    invoked, completed: int64, positions in the history; completed is past all positions if the outcome is unknown
     """
 
     process: Int32
@@ -60,14 +62,16 @@ class KafkaColumns(NamedTuple):
 class Logs(NamedTuple):
     """The logs that result from all operations together.
 
-    writer: int32 per message, the operation that sent it, or -1.  reader: the first committed operation that polled it;
-    if there is none, the first that did; or -1.
-    happened: per operation.
-    slot: int64 per message, the slot of its offset; -1 if none is known, SEVERAL if it has more than one.
-    holds: int32 per slot, the message there, -1, or SEVERAL.
-    next_polled: int64 per slot, the slot of the key's next higher offset with a message that a committed
-    operation polled, or -1.
-    place: int32 per message, its place, or -1.  at_place: the messages by place; places of one key are consecutive.
+    writer: int32 per message, the operation that sent it, or -1
+    reader: int32 per message, the first committed operation that polled it; if there is none, the first operation of
+        any status that polled it; or -1
+    happened: per operation
+    slot: int64 per message, the slot of its offset; -1 if no offset is known, SEVERAL if it has more than one
+    holds: int32 per slot, the message at this offset, -1, or SEVERAL
+    next_polled: int64 per slot, the slot of the key's next higher offset with a message that a committed operation
+        polled, or -1
+    place: int32 per message, its place, or -1
+    at_place: the messages by place; places of one key are consecutive
     """
 
     writer: Int32
@@ -98,13 +102,13 @@ NONMONOTONIC_SEND = 10
 UNSEEN = 11  # operation, message
 INT_NONMONOTONIC_SEND = 12
 INT_SEND_SKIP = 13
-EXCUSED_POLL_SKIP = 14  # the consumer's group may have moved its partitions meanwhile
+EXCUSED_POLL_SKIP = 14  # the consumer's group may have moved its partitions between the polls
 EXCUSED_NONMONOTONIC_POLL = 15
 KINDS = 16
 
 
 class Found(NamedTuple):
-    """Anomalies by kind: the number of each, and the first of each as four numbers (see the kinds)."""
+    """Anomalies by kind: the number of each kind, and its first anomaly as four numbers (see the kinds)."""
 
     times: Int64
     sample: Int64
@@ -122,8 +126,8 @@ def _note(found: Found, kind: int, a: int, b: int, c: int, d: int) -> None:
 def read_logs(columns: KafkaColumns, slot_of_sent: Int64, slot_of_polled: Int64, slot_key: Int32) -> Logs:
     """Derive the logs from all operations.
 
-    slot_of_sent, slot_of_polled: per row, the number of its (key, offset) in order of keys and offsets, or -1.
-    slot_key: the key of a slot.
+    slot_of_sent, slot_of_polled: per row, the slot of its (key, offset), or -1; slots are in order of keys and offsets
+    slot_key: key of each slot
     """
     messages, slots = columns.key_of.shape[0], slot_key.shape[0]
     writer, reader = np.full(messages, -1, np.int32), np.full(messages, -1, np.int32)
@@ -182,7 +186,8 @@ def _place(message: int, at: int, slot: Int64, holds: Int32) -> None:
 def find_anomalies(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_count: int, process_count: int) -> Found:
     """Find every anomaly other than cycles.
 
-    slot_of_sent: as in `read_logs`.  process_count: number of processes.
+    slot_of_sent: as in `read_logs`
+    process_count: number of processes
     """
     found = Found(np.zeros(KINDS, np.int64), np.full((KINDS, 4), -1, np.int64))
     for message in range(columns.key_of.shape[0]):
@@ -208,10 +213,10 @@ def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_c
     """Find messages that were never polled: lost-write if a later message was polled, else unseen.
 
     A transaction is atomic: once any of its messages was polled, all of them are in their logs.  A message with an
-    unknown offset precedes every message that was sent after this was certain.
+    unknown offset precedes every message that was sent after the operation had certainly happened.
     """
     seen_at = _seen_at(columns, logs)
-    last_polled = np.full(key_count, -1, np.int32)  # per key: the polled message that was sent last
+    last_polled = np.full(key_count, -1, np.int32)  # per key: of the polled messages, the one that was sent last
     for message in range(columns.key_of.shape[0]):
         key, reader, writer = columns.key_of[message], logs.reader[message], logs.writer[message]
         polled = reader >= 0 and columns.status[reader] == OK and writer >= 0 and logs.slot[message] >= 0
@@ -236,7 +241,7 @@ def _find_unpolled(columns: KafkaColumns, logs: Logs, slot_of_sent: Int64, key_c
 
 @kernel
 def _seen_at(columns: KafkaColumns, logs: Logs) -> Int64:
-    """Return, per operation, the position from which it certainly happened."""
+    """Return, per operation, the position in the history at which it had certainly happened."""
     seen_at = columns.completed.copy()
     for o in range(columns.status.shape[0]):
         if columns.status[o] == INFO:
@@ -251,7 +256,7 @@ def _seen_at(columns: KafkaColumns, logs: Logs) -> Int64:
 
 @kernel
 def _find_sent_behind(columns: KafkaColumns, logs: Logs, key_count: int, found: Found) -> None:
-    """Find messages that precede one which was sent or polled before they were sent.
+    """Find messages with a lower offset than a message that was sent or polled before they were sent.
 
     A log grows at its end, so a later message has a larger offset, regardless of its sender and of transactions.
     """
@@ -285,7 +290,7 @@ def _shown(message: int, o: int, key_of: Int32, place: Int32, highest: Int32, sh
 
 @kernel
 def _find_inside(columns: KafkaColumns, logs: Logs, key_count: int, found: Found) -> None:
-    """Compare consecutive messages inside one operation."""
+    """Compare consecutive messages of the same operation."""
     owner = np.full(key_count, -1, np.int64)  # operation of `last`
     last = np.full(key_count, -1, np.int64)
     excused = np.full(key_count, -1, np.int64)  # per key: operation during which the key was rebalanced
@@ -316,15 +321,15 @@ def _find_inside(columns: KafkaColumns, logs: Logs, key_count: int, found: Found
 
 @kernel
 def _find_between(columns: KafkaColumns, logs: Logs, key_count: int, process_count: int, found: Found) -> None:
-    """Compare the last polled message of an operation with the first one of the process' next operation, for each key.
+    """Compare, per key, the last message that a process polled with the first one that its next operation polled.
 
-    A consumer that subscribed shares partitions with a group, which may move them between two polls.  So does a
-    consumer without a recorded assignment, if any consumer subscribed to the partition.  Such a move excuses messages
-    that a consumer skips or repeats.  If its operations record rebalances, only a recorded one does.
+    A consumer that subscribed shares partitions with a group, which may move the partitions between two polls.  So does
+    a consumer without a recorded assignment, if any consumer subscribed to the partition.  Such a move excuses messages
+    that a consumer skips or repeats.  If a consumer's operations record rebalances, only a recorded rebalance excuses.
 
-    A failed poll may have moved the consumer, so nothing is concluded across it.  The same holds for an assignment
-    that drops the key, and for a rebalance.  An entry of a process and key counts while its `term` is that of the
-    process.
+    A failed poll may have moved the consumer, so polls before and after it are not compared.  The same holds for an
+    assignment that drops the key, and for a rebalance.  An entry of a process and key is valid while its `term` equals
+    that of the process.
     """
     room = 1024
     while room < 2 * columns.polled.shape[0]:
@@ -371,7 +376,7 @@ def _find_between(columns: KafkaColumns, logs: Logs, key_count: int, process_cou
 
 @inner_kernel
 def _entry(pairs: Int64, pair: int) -> int:
-    """Return the slot of a pair of process and key, or the empty slot for it."""
+    """Return the slot of a pair (process, key) in the hash table, or the empty slot for it."""
     mask = len(pairs) - 1
     at = int((np.uint64(pair) * np.uint64(11400714819323198485)) >> np.uint64(20)) & mask
     while pairs[at] >= 0 and pairs[at] != pair:

@@ -1,8 +1,8 @@
-"""Orders the stays of values on a stack, one inside another.  The theory stands in `models/objects/stack.py`.
+"""Orders the stays of values on a stack, one inside another.  `models/objects/stack.py` explains the theory.
 
-Times are places of events; gap g lies behind the event at place g.  Two binary trees have a leaf for each place.  One
-holds the start of the push that returned there, if its value is still left.  The other counts the values that must be
-there in each gap; a change of many leaves is kept at the nodes above them.
+Times are places of events; gap g follows the event at place g.  Two binary trees have a leaf for each place.  One
+contains the start of the push that returned at the place, unless the value is already ordered.  The other counts the
+values that must be on the stack in each gap; a change of many leaves is stored at the nodes above them.
 
 O(n p log n) for n values and p pushes that are under way at once.
 """
@@ -15,21 +15,24 @@ from checkers.base.arrays import Bools, Int64
 from checkers.kernels.jit import kernel
 
 NOTHING = 2**62
-"""At a leaf without a value.  Larger than every place."""
+"""Content of a leaf without a value; larger than every place."""
 
 
 @kernel
 def nest(stays: Int64, end: int) -> tuple[Int64, Int64, Bools, int, int]:
     """Order pushes and pops.
 
-    stays: for each value the places of four events: call and return of its push, call and return of its pop.  The push
-    returned before the pop was called, and no two pushes returned at one place.
-    end: larger than every place.  The pop of a value that stayed has (end, end + 1).
+    Returns (order, first, placed, from, to):
 
-    Returns (order, first, placed, from, to).  order: v for the push of value v, -1 - v for its pop.  first: for each
-    of these the place at which its outermost block begins.  placed: the values in the order.  If there is no order, the
-    values that are left between the places `from` and `to` prove it, and `order` and `first` are incomplete.  Otherwise
-    both places are -1.
+    order: v for the push of value v, -1 - v for its pop
+    first: for each entry of `order`, the place at which its outermost block begins
+    placed: bool per value, True if the value is in the order
+    from, to: -1 if there is an order.  Otherwise the values that are not placed and lie between these places prove that
+        there is none, and `order` and `first` are incomplete.
+
+    stays: for each value the places of four events: call and return of its push, call and return of its pop.  The push
+        returned before the pop was called, and no two pushes returned at one place.
+    end: larger than every place; a value that stayed on the stack has the pop (end, end + 1)
     """
     count = len(stays)
     leaves = 1
@@ -92,7 +95,7 @@ def nest(stays: Int64, end: int) -> tuple[Int64, Int64, Bools, int, int]:
 
 @kernel
 def _first_below(tree: Int64, leaves: int, low: int, high: int, limit: int) -> int:
-    """Return the first leaf from low to high that holds less than the limit; -1 if there is none."""
+    """Return the first leaf from `low` to `high` whose content is below the limit; -1 if there is none."""
     if low > high:
         return -1
     node = leaves + low
@@ -121,7 +124,7 @@ def _forget(tree: Int64, leaves: int, place: int) -> None:
 
 @kernel
 def _first_empty(there: Int64, kept: Int64, leaves: int, low: int) -> int:
-    """Return the first gap from low on in which no value must be there.  The last gap is one."""
+    """Return the first gap from `low` on in which no value must be on the stack, which is at latest the last gap."""
     nodes = np.empty((128, 2), np.int64)
     nodes[0, 0], nodes[0, 1] = 1, 0
     size = 1
@@ -148,7 +151,7 @@ def _first_empty(there: Int64, kept: Int64, leaves: int, low: int) -> int:
 
 @kernel
 def _leave(there: Int64, kept: Int64, leaves: int, low: int, high: int) -> None:
-    """One value less in the gaps from low to high - 1."""
+    """Decrease the count of values in the gaps from `low` to `high` - 1 by one."""
     left, right = leaves + low, leaves + high
     while left < right:
         if left & 1:
@@ -170,10 +173,13 @@ def _leave(there: Int64, kept: Int64, leaves: int, low: int, high: int) -> None:
 
 @kernel
 def deadlines(under: Int64, over: Int64, end: int) -> Int64:
-    """For each value that must leave: the earliest return of a pop that its stay may block.
+    """Return, for each value of `over`, the earliest return of a pop that the value's stay may block.
 
-    under: as in `nest`, of values that were popped.  over: call and return of pushes.  A value that was pushed before
-    the push of another was called, and whose pop was called after that push returned, lies under the other value.
+    Value u lies under value w if u was pushed before the push of w was called, and the pop of u was called after the
+    push of w returned.
+
+    under: as in `nest`, for values that were popped
+    over: call and return of pushes
     """
     earliest = np.full(end + 2, NOTHING, np.int64)
     result = np.full(len(over), NOTHING, np.int64)

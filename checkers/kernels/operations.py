@@ -1,9 +1,9 @@
-"""Turns events into operations: the data that a register checker needs of each operation, key by key.
+"""Turns events into operations: the data that a register checker needs for each operation, key by key.
 
 An operation is an interval between two *positions*.  Positions number the relevant events of one key in index order.
 Only the index decides order, and operations on other keys cannot change the content of a key.
 
-The operations that are kept, and their form:
+These operations are kept, in this form:
 
     read   ok            READ of the answer
     read   fail, info,   dropped: a read changes nothing, and no client saw its answer
@@ -19,15 +19,15 @@ A failed cas may also count as an answer: the register held something other than
 interpretation the caller passes these events with the kind MISMATCH.  Each becomes a MISMATCH operation, which saw a
 value other than `a`.
 
-*Numbers* replace values, so that a table finds a value by its index.  Each key has numbers of its own: 0, 1, 2, ...
-Values that operations produce come first, in order of their first production.  Values that were only observed follow,
-in order of their first mention.  nil stays NIL.  A checker only compares values with each other and with nil.  So the
-numbers give the same verdict as the values.  A plain array finds values that lie close together, such as those of a
-counter.  A hash table finds all others.
+*Numbers* replace values, so that a value is an index into a table.  Each key has separate numbers: 0, 1, 2, ...
+First come the values that operations produce, in order of their first production.  Then come the values that were only
+observed, in order of their first appearance.  nil stays NIL.  A checker only compares values with each other and with
+nil, so the numbers give the same verdict as the values.  A plain array finds values from a small range, such as those
+of a counter.  A hash table finds all others.
 
-*Stored operations* of a bucket are checked and widened.  Kernels use the numbers as indices and check nothing, so a
-damaged or forged bucket is rejected here.  A bucket keeps every failed cas as a mismatch, with its positions.  If a
-failed cas counts as "did not happen", it is dropped before a search.
+*Stored operations* of a bucket are verified and widened.  Kernels use the numbers as indices without checks, so a
+corrupt or forged bucket must be rejected here.  A bucket keeps every failed cas as a mismatch, with its positions.  If
+a failed cas counts as "did not happen", the mismatch is dropped before a search.
 """
 
 from __future__ import annotations
@@ -52,18 +52,20 @@ OPEN = 2**31 - 1
 FIT, OTHER_FUNCTION, VALUE_OUT_OF_RANGE, HAS_MISMATCH = 0, 1, 2, 3
 
 SIZE_BYTES_PER_OPERATION = 140
-"""Peak memory for each operation while a linear kernel judges a key, columns and arrays together."""
+"""Peak memory per operation while a linear kernel judges a key: columns and arrays together."""
 
 _INVOKE, _OK, _FAIL = int(Type.INVOKE), int(Type.OK), int(Type.FAIL)
 
 
 class Events(NamedTuple):
-    """Client events of some keys, in index order.  `checkers.sealing.seal` has checked the grammar of the history.
+    """Client events of some keys, in index order.  `checkers.sealing.seal` has verified the grammar of the history.
 
-    key, process: int32, dense from 0; every completion follows its invoke, with the same key.  Events with a negative
-    key are skipped.
-    type: int8 of `Type`.  kind: int8, READ to MISMATCH.  value, value2: int64, NIL where null.
-    out_of_range: int8, 1 where a value is not null and equals NIL.
+    key, process: int32, dense from 0.  Every completion follows its invoke, with the same key.  Events with a negative
+        key are skipped.
+    type: int8 of `Type`
+    kind: int8, READ to MISMATCH
+    value, value2: int64, NIL for null
+    out_of_range: int8, 1 if a value is not null but equals NIL
     """
 
     key: Int32
@@ -76,14 +78,17 @@ class Events(NamedTuple):
 
 
 class Operations(NamedTuple):
-    """Operations of many keys; those of key k are rows offsets[k] to offsets[k+1], in order of call.
+    """Operations of many keys.  Those of key k are the rows from offsets[k] to offsets[k+1] - 1, in order of call.
 
-    offsets: int64[keys + 1].  positions: int32[keys], the number of positions of the key.
-    unfit: int8[keys], why no register checker can judge the key; FIT if every checker can, HAS_MISMATCH if only
-    `register_antichain.py` can.
-    kind: int8.  a: int64, the value read, written or expected.  b: int64, the new value of a CAS (else NIL).
-    call, ret: int32 positions; ret is OPEN if the operation never returned.
-    invoked, completed: int32 rows of the events (completed is -1 where there is no completion).
+    offsets: int64[keys + 1]
+    positions: int32[keys], number of positions of the key
+    unfit: int8[keys], reason why no register checker can judge the key; FIT if every checker can, HAS_MISMATCH if only
+        `register_antichain.py` can
+    kind: int8
+    a: int64, the value read, written or expected
+    b: int64, the new value of a CAS, else NIL
+    call, ret: int32 positions; ret is OPEN if the operation never returned
+    invoked, completed: int32 rows of the events; completed is -1 if there is no completion
     """
 
     offsets: Int64
@@ -100,7 +105,7 @@ class Operations(NamedTuple):
 
 @kernel
 def pair_events(events: Events, key_count: int, process_count: int) -> Operations:
-    """Pair invokes with completions and lay the operations out key by key.  O(events)."""
+    """Pair invokes with completions, and lay out the operations key by key.  O(events)."""
     return lay_out(events, mates(events.process, events.type, process_count), key_count)
 
 
@@ -189,7 +194,7 @@ def _count_kept(events: Events, mate: Int32, key_count: int) -> tuple[Int64, Int
 
 @inner_kernel
 def _matters(kind: int, completed_as: int, from_itself: bool) -> bool:
-    """Return whether an operation is kept (see the table above).  completed_as: a `Type`, -1 if it stayed open."""
+    """Return True if an operation is kept (see the table above).  completed_as: a `Type`, -1 if it stayed open."""
     if kind == READ:
         return completed_as == _OK
     if kind == WRITE:
@@ -200,12 +205,12 @@ def _matters(kind: int, completed_as: int, from_itself: bool) -> bool:
 
 
 _CLOSE_TOGETHER = 4
-"""Values lie close together if their range has at most this many numbers for each operation."""
+"""Maximum size of a range of values, per operation, for which a plain array is used."""
 
 
 @kernel
 def number_keys(ops: Operations) -> tuple[Int32, Int32]:
-    """Apply `numbered` to every key; returns int32 columns in which -1 stands for nil."""
+    """Apply `numbered` to every key.  Returns int32 columns in which -1 stands for nil."""
     a, b = np.empty(ops.a.shape[0], np.int32), np.empty(ops.a.shape[0], np.int32)
     for k in range(ops.positions.shape[0]):
         low, high = ops.offsets[k], ops.offsets[k + 1]
@@ -218,7 +223,7 @@ def number_keys(ops: Operations) -> tuple[Int32, Int32]:
 
 @kernel
 def numbered(kind: Int8, a: Int64, b: Int64) -> tuple[Int64, Int64]:
-    """Return the columns a and b of one key, with numbers in place of values.
+    """Return the columns a and b of one key, with numbers instead of values.
 
     n operations need fewer than 2n numbers.  O(n) steps, and O(n) words of memory.
     """
@@ -250,9 +255,9 @@ def numbered(kind: Int8, a: Int64, b: Int64) -> tuple[Int64, Int64]:
 
 
 def numbered_operations(ops: Operations) -> Operations:
-    """Return operations of the form that are read from a bucket, for keys that were never in a file.
+    """Return operations in the form in which they are read from a bucket, for keys that were never in a file.
 
-    ops: with values.  Mismatches count as observations.
+    ops: operations with values; mismatches count as observations
     """
     none = np.empty(0, np.int32)
     a, b = (np.where(column < 0, NIL, column.astype(np.int64)) for column in number_keys(ops))
@@ -261,7 +266,7 @@ def numbered_operations(ops: Operations) -> Operations:
 
 @kernel
 def are_numbers(a: Int64, b: Int64, below: int) -> bool:
-    """Return whether every value of two columns is NIL or lies in 0 .. below - 1."""
+    """Return True if every value of two columns is NIL or lies in 0 .. below - 1."""
     for op in range(a.shape[0]):
         if (a[op] != NIL and (a[op] < 0 or a[op] >= below)) or (b[op] != NIL and (b[op] < 0 or b[op] >= below)):
             return False
@@ -270,7 +275,7 @@ def are_numbers(a: Int64, b: Int64, below: int) -> bool:
 
 @inner_kernel
 def _range_of(a: Int64, b: Int64) -> tuple[int, np.uint64]:
-    """Return the lowest value except nil, and the distance to the highest, which may exceed an int64."""
+    """Return the lowest value except nil, and the distance to the highest value, which may exceed an int64."""
     lowest, highest = np.int64(2**63 - 1), np.int64(NIL)
     for op in range(a.shape[0]):
         for value in (a[op], b[op]):
@@ -283,7 +288,7 @@ def _range_of(a: Int64, b: Int64) -> tuple[int, np.uint64]:
 
 @inner_kernel
 def _number(value: int, fresh: int, direct: bool, lowest: int, number_at: Int32, value_at: Int64) -> int:
-    """Return the number of a value; a new value gets `fresh`."""
+    """Return the number of a value.  A new value gets the number `fresh`."""
     if direct:
         at = value - lowest
     else:
@@ -298,9 +303,11 @@ def _number(value: int, fresh: int, direct: bool, lowest: int, number_at: Int32,
 
 
 def drop_failed_cas(ops: Operations) -> Operations:
-    """Return the operations without mismatches of keys that are HAS_MISMATCH; these keys become FIT.
+    """Return the operations without the mismatches of keys that are HAS_MISMATCH.  These keys become FIT.
 
-    ops: operations without rows of events.  The positions that are left are numbered anew.
+    The remaining positions are renumbered.
+
+    ops: operations without rows of events
     """
     mismatched = ops.unfit == HAS_MISMATCH
     if not mismatched.any():
@@ -328,7 +335,7 @@ def drop_failed_cas(ops: Operations) -> Operations:
 
 
 class StoredColumns(NamedTuple):
-    """Columns of a bucket, a row for each operation.  a, b: as `number_keys` returns them."""
+    """Columns of a bucket, one row per operation.  a, b: as `number_keys` returns them."""
 
     kind: Int8
     a: Int32
@@ -339,7 +346,7 @@ class StoredColumns(NamedTuple):
 
 @kernel
 def check_and_widen(offsets: Int64, positions: Int32, unfit: Int8, stored: StoredColumns) -> tuple[int, Operations]:
-    """Return (the first impossible row or -1, copies of the operations whose values are numbers, without rows).
+    """Return (first impossible row or -1, copies of the operations with numbers instead of values and without rows).
 
     O(operations).
     """
@@ -373,7 +380,7 @@ def check_and_widen(offsets: Int64, positions: Int32, unfit: Int8, stored: Store
 
 @inner_kernel
 def _is_possible(stored: StoredColumns, op: int, numbers: int, positions: int) -> bool:
-    """Return whether kernels may use the columns of one operation as indices."""
+    """Return True if kernels may use the columns of one operation as indices."""
     kind, a, b, call, ret = stored.kind[op], stored.a[op], stored.b[op], stored.call[op], stored.ret[op]
     if not 0 <= kind <= MISMATCH or kind == OTHER:
         return False

@@ -1,9 +1,9 @@
-"""Compares logs and rows: pure functions over columns, in process and on Spark alike.
+"""Compares logs and rows: pure functions over columns, used in process and on Spark.
 
-Rows: find two that disagree although they must agree.
+`disagreements` finds rows that disagree although they must agree.
 
-Logs are compared at equal *offsets*, never at equal row numbers.  A slice lays the entries of one log over a range of
-offsets and marks missing entries as ABSENT.
+Logs are compared at equal *offsets*, never at equal row numbers.  A slice contains the entries of one log in a range of
+offsets, with ABSENT for missing entries.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NOWHERE = -1
 
 @kernel
 def lowest(begins: Int64, values: Int64) -> Int64:
-    """Return the position of the lowest value of each group; the first one if several are equal.
+    """Return the position of the lowest value of each group, or of the first one if several are equal.
 
-    Group i begins at begins[i] and ends where the next one begins.
+    Group i begins at begins[i] and ends where the next group begins.
     """
     found = np.empty(begins.shape[0], np.int64)
     for group in range(begins.shape[0]):
@@ -39,8 +39,8 @@ def lowest(begins: Int64, values: Int64) -> Int64:
 def disagreements(keys: Int64, values: Int64) -> tuple[Int64, Int64]:
     """Find rows with equal keys and different values.
 
-    Returns (rows, other rows), in order of the key: for each such key its first row, and the first row with another
-    value.
+    Returns (rows, other rows), in order of the key.  For each key with different values, these are its first row, and
+    its first row with a different value.
     """
     if len(keys) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -55,7 +55,7 @@ def disagreements(keys: Int64, values: Int64) -> tuple[Int64, Int64]:
 
 
 APPEND, FLUSH, TRUNCATE, START, OTHER = 1, 2, 3, 4, 5
-"""Trace events as numbers; OTHER: any event that changes no log."""
+"""Trace events as numbers.  OTHER: any event that does not change a log."""
 
 
 ABSENT = -1
@@ -65,8 +65,8 @@ ABSENT = -1
 def irregular(offsets: Int64, epochs: Int32) -> tuple[int, int]:
     """Check one log in file order.
 
-    Returns (the first row whose offset is not one above that of the row before, the first row whose epoch is below that
-    of the row before); each is NOWHERE if no such row exists.
+    Returns (first row whose offset is not the previous row's plus one, first row whose epoch is lower than the previous
+    row's); each is NOWHERE if there is no such row.
     """
     hole, fall = _first(np.diff(offsets) != 1), _first(np.diff(epochs) < 0)
     return hole + (hole != NOWHERE), fall + (fall != NOWHERE)
@@ -79,9 +79,9 @@ def _first(found: Bools) -> int:
 
 
 class Slice(NamedTuple):
-    """The entries of one log in a range of offsets: the i-th is at offset `start + i`, ABSENT if the log has a gap.
+    """The entries of one log in a range of offsets.  Entry i is at offset `start + i`, or ABSENT if the log has a gap.
 
-    dense: the range has no gap.
+    dense: True if the range has no gap
     """
 
     start: int
@@ -96,7 +96,7 @@ class Slice(NamedTuple):
 
 
 def slice_of(offsets: Int64, epochs: Int32, checksums: Int64, dense: bool) -> Slice:
-    """Make a slice of entries in offset order, each offset at most once.  Dense entries are not copied."""
+    """Make a slice from entries in order of their offsets, without duplicates.  Dense entries are not copied."""
     start = int(offsets[0])
     if dense:
         return Slice(start, epochs, checksums, dense)
@@ -109,9 +109,9 @@ def slice_of(offsets: Int64, epochs: Int32, checksums: Int64, dense: bool) -> Sl
 def compare_slices(a: Slice, b: Slice) -> tuple[int, int]:
     """Return, for two slices, (first offset where entries differ, last offset where epochs are equal).
 
-    Only offsets that both logs have count; NOWHERE stands for no such offset.  Two logs match iff the last equal epoch
-    lies before the first difference.  One is a minimum and the other a maximum, so ranges of offsets can be compared
-    separately.
+    Only offsets that both logs contain count; NOWHERE stands for no such offset.  Two logs match iff the last equal
+    epoch lies before the first difference.  The former is a maximum and the latter a minimum, so ranges of offsets can
+    be compared separately.
     """
     start, stop = max(a.start, b.start), min(a.stop, b.stop)
     if start >= stop:
@@ -129,8 +129,8 @@ def compare_slices(a: Slice, b: Slice) -> tuple[int, int]:
 def compare_all(slices: list[Slice]) -> tuple[list[int], dict[tuple[int, int], tuple[int, int]]]:
     """Group identical slices, and compare one slice of each group with one slice of every other group.
 
-    Returns (class of each slice, (later class, earlier class) -> the result of `compare_slices`).
-    Thirty copies of one healthy log cost thirty comparisons instead of 435.
+    Returns (class of each slice, {(later class, earlier class): result of `compare_slices`}).
+    Thirty identical copies of a log cost thirty comparisons instead of 435.
     """
     class_of: list[int] = []
     representatives: list[Slice] = []
@@ -152,8 +152,7 @@ def compare_all(slices: list[Slice]) -> tuple[list[int], dict[tuple[int, int], t
 
 
 def _same(a: Slice, b: Slice) -> bool:
-    """Return whether two slices have entries at the same offsets; their common entries are already known to be
-    equal."""
+    """Return True if two slices, whose common entries are known to be equal, have entries at the same offsets."""
     if (a.start, a.stop) != (b.start, b.stop):
         return False
     return (a.dense and b.dense) or np.array_equal(a.epochs == ABSENT, b.epochs == ABSENT)

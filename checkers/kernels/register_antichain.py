@@ -1,21 +1,21 @@
 """Linearizability of registers and cas-registers with any values: just-in-time search over an antichain.
 
-Theory.  Follow the events, and keep every possible order of the operations so far.  A decision is needed only at a
+Theory.  Follow the events, and keep every possible order of the operations so far.  A choice is needed only at a
 *return*: the returning operation must be in the order by then.  So an operation enters the order only if a returning
 operation needs it ("just in time", Lowe 2017).  The search is that of Wing & Gong 1993.  The problem is NP-complete
-(Gibbons & Korach 1997).  A configuration summarises one possible order (`kernels/configurations.py`):
+(Gibbons & Korach 1997).  A configuration summarizes one possible order (`kernels/configurations.py`):
 
-    read, mismatch   owed until the state once is (is not) its value while it is open.  Then it enters the order at
-                     once, because it changes nothing.  A MISMATCH is a failed cas taken as an observation.
+    read, mismatch   owed until, while it is open, the state is (a mismatch: is not) its value.  Then it enters the
+                     order at once, because it changes nothing.  A MISMATCH is a failed cas counted as an observation.
     write            owed and available.  It is no longer *owed* after a later write enters the order, or if the state
-                     is its value: it can stand unseen just before that write, or where it changes nothing.  It stays
-                     available until it returns, because it may still become visible.
+                     is its value: it can be placed unseen just before the later write, or where it changes nothing.  It
+                     stays available until it returns, because it may still become visible.
     cas              owed and available; both end when it enters the order.
     never returned   available, never owed.
 
 At a return, the search extends configurations that owe the operation by available operations until they no longer owe
 it.  Other configurations continue without it.  A write that is not owed has its last chance to become visible at its
-return.  The search tries that too if some operation can still observe the write.
+return.  The search tries this too if some operation can still observe the write.
 
 The search omits the following, without loss:
 
@@ -31,21 +31,21 @@ Few configurations usually suffice to find an order.  So the first search keeps 
 configurations.  It uses operations that never returned only if necessary.  Later searches keep more, and the last one
 keeps all.  Any order that a search finds is a proof.  "No order" counts only if the search dropped nothing.
 
-If there is no order, a search that keeps everything often does not end, but a short proof usually exists. So when a
+If there is no order, a search that keeps everything often does not end, but a short proof usually exists.  So when a
 search that dropped configurations reaches a dead end, two shorter proofs are tried:
 
   * `certainly_overwritten` looks for an answer whose value had certainly been overwritten.
   * A *window* of the events up to the dead end is judged with every configuration kept.  The initial value of the
-    object may be any value that may have been produced by then.  Operations open at its beginning may happen, or may
-    have happened already.  Operations that return after the dead end need not happen.  Take any order of the whole
-    history: its part inside the window is an allowed order of the window.  So if the window has no order, the history
-    has none.  A short window owes few operations, so many configurations dominate each other.  Windows become longer
-    until one has no order, or costs as many steps as the search before it.
+    object may be any value that may have been produced by then.  Operations open at the window's beginning may happen
+    later, or may have happened already.  Operations that return after the dead end need not happen.  Take any order of
+    the full history: its part inside the window is an allowed order of the window.  So if the window has no order, the
+    history has none.  A short window owes few operations, so many configurations dominate each other.  Windows become
+    longer until one has no order, or costs as many steps as the search before it.
 
-Cost: a step is one configuration visited, or 64 words read when configurations are compared (WORDS_PER_STEP).  Memory
-is that of the configurations.
+Cost: a step is one visited configuration, or 64 words read when configurations are compared (WORDS_PER_STEP).  The
+configurations take all the memory.
 
-*Overwritten values.*  Finds answers whose value had certainly been overwritten, in one pass over the events.
+*Overwritten values.*  `certainly_overwritten` finds such answers in one pass over the events.
 
 Theory.  Let an operation observe v.  In any order, the producer P of this v precedes it, and nothing between the two
 changes v.  P is impossible if there is an operation X such that
@@ -57,7 +57,7 @@ changes v.  P is impossible if there is an operation X such that
 If every P that was called before the observer returned is impossible, then nothing explains the observer.
 
 Of all X that returned before the observer was called, only the one called last matters.  Of all P, only the one that
-returned last matters.  The pass keeps both.  Every finding is certain, but not every violation is found.
+returned last matters.  The pass stores these two.  Every violation it finds is certain, but it does not find all.
 
 O(operations + values).
 """
@@ -115,7 +115,7 @@ __all__ = [
 ]
 
 WINDOW_FIRST = 16
-"""The number of events in the first window; each following window is WINDOW_TIMES as long."""
+"""Number of events in the first window.  Each further window is WINDOW_TIMES as long."""
 
 WINDOW_TIMES = 4
 
@@ -123,11 +123,12 @@ STEPS_OF_WINDOWS_LEAST = 4096
 
 
 def judge_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: int) -> tuple[int, int, int]:
-    """Judge only the first `limit` positions of a key; operations that had not returned by then are open.
+    """Judge only the first `limit` positions of a key.  Operations that had not returned by then count as open.
 
-    starts: possible initial values of the object (NIL for nil).  Returns (code, position, steps).  The code is
-    LINEARIZABLE, NO_ORDER, OUT_OF_STEPS or OUT_OF_BYTES.  After NO_ORDER, an order may exist up to the position, but
-    none continues from there to the end.
+    Returns (code, position, steps).  The code is LINEARIZABLE, NO_ORDER, OUT_OF_STEPS or OUT_OF_BYTES.  After NO_ORDER,
+    an order may exist up to the position, but none continues from there to the end.
+
+    starts: possible initial values of the object (NIL for nil)
     """
     code, position, steps, _ = measure_key(key, limit, starts, steps_max, bytes_max)
     return code, position, steps
@@ -135,9 +136,7 @@ def judge_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: in
 
 @kernel
 def measure_key(key: Key, limit: int, starts: Int64, steps_max: int, bytes_max: int) -> tuple[int, int, int, int]:
-    """Act like `judge_key`, and also return the maximum number of bytes that the search used, as the budget counts
-    them.
-    """
+    """Judge like `judge_key`, and also return the peak number of bytes, as the budget counts them."""
     problem = prepare(key, limit, starts)
     words = max(1, (problem.slots + 63) // 64)
     fixed = words * 8 * (4 * problem.values + 64) + first_size_bytes(words)
@@ -175,8 +174,10 @@ def judge_keys(
 ) -> tuple[Int8, Int32, Int64]:
     """Judge some keys, each with its own budget of steps.
 
-    chosen: numbers of keys.  steps_each: int64 per chosen key.  Returns (code, position, steps) of `judge_key` as
-    columns, one entry per chosen key.
+    Returns columns of (code, position, steps) as of `judge_key`, one entry per chosen key.
+
+    chosen: numbers of keys
+    steps_each: int64 per chosen key
     """
     code = np.zeros(chosen.shape[0], np.int8)
     position = np.full(chosen.shape[0], -1, np.int32)
@@ -184,7 +185,7 @@ def judge_keys(
     for i in range(chosen.shape[0]):
         k = chosen[i]
         key = key_of(ops, k)
-        # same type as in the other calls of `measure_key`, so that it is compiled once
+        # same type as in the other calls of `measure_key`, so that it is compiled only once
         limit = 0 + int(ops.positions[k])
         code[i], position[i], steps[i], _ = measure_key(key, limit, starts, steps_each[i], bytes_max)
     return code, position, steps
@@ -208,7 +209,7 @@ def judge_window(
 def _refute(
     problem: KeyProblem, board: Board, rooms: Rooms, last: int, steps_max: int, bytes_left: int
 ) -> tuple[bool, int, int]:
-    """Return (whether some window that ends at position `last` has no order, the steps and the bytes used)."""
+    """Return (True if a window that ends at position `last` has no order, steps used, bytes used)."""
     steps = most = 0
     keep_all = unknown_to_the_compiler(0)
     length = WINDOW_FIRST
@@ -276,7 +277,7 @@ def _begin(problem: KeyProblem, board: Board, rooms: Rooms, first: int, last: in
     for place in range(first, last + 1):
         if problem.event[place] >= 0:
             count = _begin_with(problem, now, count, hands, first, problem.event[place])
-    for value in range(problem.values):  # one value represents all others
+    for value in range(problem.values):  # one value represents all values that no operation of the window names
         if now.head[value] < 0 and problem.first_made[value] < first:
             count = insert(now, count, value, hands.need, hands.avail, hands.work)
             break
@@ -285,7 +286,7 @@ def _begin(problem: KeyProblem, board: Board, rooms: Rooms, first: int, last: in
 
 @inner_kernel
 def _begin_with(problem: KeyProblem, now: Configurations, count: int, hands: Hands, first: int, op: int) -> int:
-    """Begin the window with each value that an operation names and that may have been produced by then."""
+    """Begin the window with each value that the operation names, if the value may have been produced by then."""
     seen, made = problem.seen[op], problem.made[op]
     if problem.first_made[seen] < first and now.head[seen] < 0:
         count = insert(now, count, seen, hands.need, hands.avail, hands.work)
@@ -314,7 +315,7 @@ def certainly_overwritten(problem: KeyProblem) -> int:
     last_ret = np.full(problem.values, _NEVER, np.int32)  # per value: the last return of a producer
     last_ret[: problem.starts] = -1
     mismatched = np.full(problem.values, -1, np.int32)  # per value: last call of a mismatch that has returned
-    best, best_label, second = -1, _EVERY, -1  # the last calls of X; the second has another label
+    best, best_label, second = -1, _EVERY, -1  # the last calls of X; `second` has another label than `best`
     for place in range(problem.event.shape[0]):
         event = problem.event[place]
         if event >= 0:

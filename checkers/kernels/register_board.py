@@ -1,18 +1,18 @@
 """Keeps the open operations of a register in slots, applies events and steps to configurations, and prepares its key.
 
-A set of slots is a row of words.  The board keeps such a set for each kind of operation and each value.  So one look
-finds, for example, all open reads of a value.
+A set of slots is a row of words.  The board keeps such a set for each kind of operation and each value.  So a single
+lookup finds, for example, all open reads of a value.
 
-*Preparation.*  Prepares a key of a register for the search: it numbers values, lays out events, and computes facts in
-advance.
+*Preparation.*  `prepare` prepares a key of a register for the search: it numbers values, lays out events, and computes
+facts in advance.
 
 Irrelevant operations are left out: observers without an answer, and mutators without an answer whose value no observer
 names.  Such a mutator may always be assumed not to have happened.  There is one exception: any other value may explain
 a *mismatch*.  So these mutators are kept if a mismatch was observed.
 
-The whole history is available, so two facts are computed in advance.  The first is the last place where each value is
-observed.  The second concerns a value that only one operation ever produced: an order must *stay* at it until its last
-mandatory observer is called.
+The full history is available, so two facts are computed in advance.  The first is the last place at which each value is
+observed.  The second concerns a value that only one operation ever produced: an order must *stay* at this value until
+its last mandatory observer is called.
 """
 
 from __future__ import annotations
@@ -41,11 +41,14 @@ from checkers.kernels.register_unique_values import Key
 class Board(NamedTuple):
     """The open operations and their slots.  Masks are rows of words.
 
-    slot: int32 per operation.  holder: int32 per slot, the operation in it.
-    free: free slots.  write, mismatch: slots of writes, of mismatches.  crashed: slots of operations that never return.
-    observing: slots of operations that observe.
-    reads, mismatches, writes, takers: per value, slots of open reads of it, mismatches with it, writes of it, and cas
-    that expect it.
+    slot: int32 per operation
+    holder: int32 per slot, the operation in it
+    free: mask of free slots
+    write, mismatch: masks of writes, of mismatches
+    crashed: mask of operations that never return
+    observing: mask of operations that observe
+    reads, mismatches, writes, takers: per value, masks of its open reads, its mismatches, its writes, and the cas that
+        expect it
     """
 
     slot: Int32
@@ -91,7 +94,7 @@ def new_board(problem: KeyProblem, words: int) -> Board:
 
 @kernel
 def clear(board: Board) -> None:
-    """Free all slots.  `slot` keeps old numbers; a search reads them only after it has set them."""
+    """Free all slots.  `slot` keeps old numbers, because a search sets them before it reads them."""
     board.holder[:] = -1
     board.free[:] = ALL
     for mask in (board.write, board.mismatch, board.crashed, board.observing):
@@ -102,7 +105,7 @@ def clear(board: Board) -> None:
 
 @inner_kernel
 def _begin(register: BoardRegister, op: int, last: int, now: Configurations, count: int) -> None:
-    """Open an operation.  A configuration does not owe it if the state already explains it."""
+    """Open an operation.  Configurations whose state already explains it do not owe it."""
     problem, board = register.problem, register.board
     kind, value = problem.kind[op], problem.seen[op]
     answered = problem.deadline[op] <= last
@@ -120,7 +123,7 @@ def _begin(register: BoardRegister, op: int, last: int, now: Configurations, cou
 
 @inner_kernel
 def give_slot(problem: KeyProblem, board: Board, op: int, last: int) -> int:
-    """Give an operation a slot, and enter the slot in every mask that it belongs to."""
+    """Give an operation a slot, and set the slot in every mask to which it belongs."""
     slot = take_slot(board.free)
     w, bit = slot >> 6, ONE << np.uint64(slot & 63)
     board.slot[op] = slot
@@ -169,13 +172,13 @@ def _is_observer(register: BoardRegister, op: int) -> bool:
 
 @inner_kernel
 def _may_linger(register: BoardRegister, op: int) -> bool:
-    """Return whether it is a mutator: a write that the order holds unseen is not owed, and may still become visible."""
+    """Return True for a mutator.  A write that the order contains unseen is not owed, and may still become visible."""
     return not _is_observer(register, op)
 
 
 @inner_kernel
 def _concerns_anyone(register: BoardRegister, op: int, place: int, now: Configurations, count: int) -> bool:
-    """Return whether some configuration owes the returning operation, or has its last chance to make it visible."""
+    """Return True if a configuration owes the returning operation, or can make it visible only now."""
     slot = register.board.slot[op]
     w = slot >> 6
     bit = ONE << np.uint64(slot & 63)
@@ -188,7 +191,7 @@ def _concerns_anyone(register: BoardRegister, op: int, place: int, now: Configur
 
 @inner_kernel
 def _may_be_seen(register: BoardRegister, op: int, place: int) -> bool:
-    """Return whether an open or later operation can observe the value of this write or cas."""
+    """Return True if an open or later operation can observe the value of this write or cas."""
     problem, board = register.problem, register.board
     if problem.kind[op] != WRITE and problem.kind[op] != CAS:
         return False
@@ -203,7 +206,7 @@ def _may_be_seen(register: BoardRegister, op: int, place: int) -> bool:
 
 @inner_kernel
 def _candidates(register: BoardRegister, state: int, avail: Words, w: int) -> Any:
-    """Return writes, and cas that expect the value of the state."""
+    """Return the writes, and the cas that expect the value of the state."""
     return avail[w] & (register.board.write[w] | register.board.takers[state, w])
 
 
@@ -217,7 +220,7 @@ def _advance(register: BoardRegister, place: int, returning: int, step: int, sta
 
 @inner_kernel
 def _worth_trying(problem: KeyProblem, board: Board, step: int, state: int, hands: Hands) -> bool:
-    """Return whether an available operation may be useful as an intermediate step (see the theory in
+    """Return True if an available operation may be useful as an intermediate step (see the theory in
     `register_antichain.py`)."""
     need, avail = hands.need, hands.avail
     op = board.holder[step]
@@ -294,18 +297,21 @@ RULES = Rules(
 class KeyProblem(NamedTuple):
     """The relevant operations of one key, and their events.
 
-    kind: int8 (READ, WRITE, CAS, MISMATCH).  seen: int32, number of the value read, written or expected.
-    made: int32, number of the value a cas put there.  deadline: int32, place of the return, OPEN if there is none.
-    event: int32 per place: an operation at its call, -1 - operation at its return.
-    position: int32 per place: where that event stood in the key.
-    called: int32 per operation, place of its call.
-    first_made: int32[values], place of the first call of a producer of the value, -1 if the object may hold it at
-    first, OPEN if nothing produces it.
-    last_seen: int32[values], place of the last call that observes a value, -1 if none does.
-    stay_until: int32[values], place of the last call of a *mandatory* observer of a value made only once, else -1.
-    last_mismatch: place of the last call of a MISMATCH, or -1.
-    values: the number of values.  starts: the object may hold any of the first `starts` values at first.
-    slots: the largest number of operations open at once.
+    kind: int8 (READ, WRITE, CAS, MISMATCH)
+    seen: int32, number of the value read, written or expected
+    made: int32, number of the value that a cas produced
+    deadline: int32, place of the return, OPEN if there is none
+    event: int32 per place; an operation at its call, -1 - operation at its return
+    position: int32 per place, position of the event in the key
+    called: int32 per operation, place of its call
+    first_made: int32[values], place of the first call of a producer of the value; -1 if it may be the initial value,
+        OPEN if nothing produces it
+    last_seen: int32[values], place of the last call that observes the value, -1 if none does
+    stay_until: int32[values], place of the last call of a *mandatory* observer of a value made only once, else -1
+    last_mismatch: place of the last call of a MISMATCH, or -1
+    values: number of values
+    starts: number of possible initial values, which have the numbers below `starts`
+    slots: maximum number of operations open at once
     """
 
     kind: Int8
@@ -325,7 +331,7 @@ class KeyProblem(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The kept operations, one row each: columns of Problem, and their position among those of the key (`source`)."""
+    """The kept operations, one row each: columns of KeyProblem, and their row in the key (`source`)."""
 
     kind: Int8
     seen: Int32
@@ -337,9 +343,11 @@ class _Kept(NamedTuple):
 
 @kernel
 def prepare(key: Key, limit: int, starts: Int64) -> KeyProblem:
-    """Prepare the first `limit` positions of a key; operations that had not returned by then are open.
+    """Prepare the first `limit` positions of a key.  Operations that had not returned by then count as open.
 
-    starts: int64, distinct values; the object may hold any of them at first.  O(operations + limit).
+    O(operations + limit).
+
+    starts: int64, the possible initial values of the object, all different
     """
     n = key.kind.shape[0]
     rows = np.empty((5, n), np.int32)
@@ -389,7 +397,7 @@ def _new_table(entries: int) -> tuple[Int64, Int32]:
 
 @kernel
 def _number(value: int, fresh: int, numbers: Int64, taken: Int32) -> int:
-    """Return the number of a value in the table; a new value gets `fresh`."""
+    """Return the number of a value in the table.  A new value gets the number `fresh`."""
     mask = taken.shape[0] - 1
     mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)
     at = np.int64(mixed >> np.uint64(32)) & mask
@@ -404,7 +412,7 @@ def _number(value: int, fresh: int, numbers: Int64, taken: Int32) -> int:
 
 @kernel
 def _drop_unobserved(them: _Kept, count: int, values: int, key: Key, limit: int) -> int:
-    """Drop mutators that never returned and whose value no observer names; returns how many operations remain."""
+    """Drop mutators that never returned and whose value no observer names.  Returns the number of kept operations."""
     kind, seen, made, source = them.kind, them.seen, them.made, them.source
     observed = np.zeros(values, np.bool_)
     for op in range(count):
@@ -446,7 +454,7 @@ def _laid_out(key: Key, limit: int, them: _Kept, values: int, starts: int) -> Ke
 def _in_a_row(key: Key, limit: int, them: _Kept) -> tuple[Int32, Int32, int]:
     """Lay out the events and fill in `deadline` and `called`.
 
-    Returns (event by place, position by place, the largest number of operations open at once).
+    Returns (event by place, position by place, maximum number of operations open at once).
     """
     count = them.kind.shape[0]
     at_position = np.zeros(limit, np.int32)
@@ -479,7 +487,7 @@ def _in_a_row(key: Key, limit: int, them: _Kept) -> tuple[Int32, Int32, int]:
 
 @kernel
 def _what_to_expect(them: _Kept, event: Int32, values: int, starts: int) -> tuple[Int32, Int32, Int32, int]:
-    """Return (first_made, last_seen, stay_until, last_mismatch) of Problem."""
+    """Return (first_made, last_seen, stay_until, last_mismatch) of KeyProblem."""
     kind, seen, made = them.kind, them.seen, them.made
     of_values = np.full((4, values), -1, np.int32)
     first_made, last_seen, stay_until, producers = of_values[0], of_values[1], of_values[2], of_values[3]

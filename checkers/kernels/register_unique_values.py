@@ -2,14 +2,14 @@
 
 Theory.  At most one operation produces each value except nil, the initial value.  So operations form *blocks*, and the
 operations of a block are contiguous in any linearization.  A block is a write with the reads of its value.  If a cas
-took that value away, the block includes the cas and the reads of its value, and so on along the *chain*.  The reads of
-the initial nil are a block too, produced before all events.
+replaced that value, the block includes the cas and the reads of its new value, and so on along the *chain*.  The reads
+of the initial nil are a block too, produced before all events.
 
 Let f(B) be the smallest return of block B, and s(B) its largest call.  If f(B) < s(B), one operation of B returned
 before another one was invoked.  So B certainly lasted over the *forward zone* [f, s].  Otherwise all operations of B
 overlap, and B may be put at one instant of its *backward zone* [s, f].  A history is linearizable iff
 
- 1. inside every block, each operation returns after the call of everything earlier in the chain, and
+ 1. inside every block, each operation returns after the call of every operation earlier in the chain, and
  2. no two blocks have f(A) < s(B) and f(B) < s(A): forward zones do not overlap one another, and no backward zone
     lies inside a forward one.
 
@@ -23,12 +23,12 @@ Values are found by their number (`kernels/operations.py`).  The columns of a se
 already; other values are numbered first.  A key of n operations and p positions costs 8n + p steps, and as many words
 of memory.
 
-*Forgetting.*  Decides which operations of a growing history of registers may be forgotten, so that online judging stays
-cheap.
+*Forgetting.*  `judge_and_forget` decides which operations of a growing history of registers may be forgotten, so that
+online judging stays cheap.
 
-Theory.  This file decides by blocks, of which it uses only f (the smallest return) and s (the largest call).
-Take a prefix that it found linearizable.  The *horizon* is the earliest call of an operation that is still open.  Take
-a block B with f(B) before the horizon.  Every later answer belongs to an operation that was called after f(B).
+Theory.  The judgement uses only f (the smallest return) and s (the largest call) of each block.
+Take a prefix that was judged linearizable.  The *horizon* is the earliest call of an operation that is still open.
+Take a block B with f(B) before the horizon.  Every later answer belongs to an operation that was called after f(B).
 Consider any other block A without open operations and with f(A) < s(B) and s(A) <= s(B):
 
  - No further operation may observe the value of A.  A new observer x has call(x) > f(B).  Hence s(A) > f(B) and
@@ -40,13 +40,13 @@ Consider any other block A without open operations and with f(A) < s(B) and s(A)
 So all such A are forgotten, and no later verdict changes.  The block of nil, which the kernel always knows, begins
 before everything and loses its reads in the same way.
 
-A block that stays keeps three kinds of operations: the producers of its values, the read of each value that returned
-first, and the read that was called last.  A later observer of an earlier value of the chain is compared with the first
-returns of the later values (rule (1)).  Every later answer has a later call than all operations so far.
+A block that is kept retains three kinds of operations: the producers of its values, the read of each value that
+returned first, and the read that was called last.  A later observer of an earlier value of the chain is compared with
+the first returns of the later values (rule (1)).  Every later answer has a later call than all operations so far.
 
-An operation that never returned and was not observed so far is neither kept nor forgotten.  It may be observed at any
-time, so the caller sets it aside until an answer shows its value (UNSEEN).  This is exact as long as values are unique,
-which the kernel checks for the operations that it gets.
+An operation that never returned and has not been observed is neither kept nor forgotten.  An answer may still show its
+value, so the caller sets the operation aside until then (UNSEEN).  This is exact as long as values are unique, which
+the kernel checks for the operations that it receives.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.operations import CAS, FIT, NIL, OPEN, READ, WRITE, Operations, are_numbers, numbered
 
 LINEARIZABLE = 0
-UNFIT = 1  # `Operations.unfit` holds the reason
+UNFIT = 1  # `Operations.unfit` contains the reason
 PRODUCED_TWICE = 2  # condition not met: left and right produce the same value
 PRODUCES_INITIAL = 3  # condition not met: left produces nil
 OUT_OF_STEPS = 4
 FROM_NOWHERE = 5  # left observes a value that no operation produced
-TAKEN_TWICE = 6  # left and right are both a cas that happened, from the same value
-CHAIN_BROKEN = 7  # left returned before right was called, which is earlier in its chain
+TAKEN_TWICE = 6  # left and right are both a cas that happened, and both replaced the same value
+CHAIN_BROKEN = 7  # left returned before right was called, and right is earlier in the chain of left
 BLOCKS_CROSS = 8  # the blocks of left and right violate (2); INITIAL stands for the block of nil
 
 FIRST_INVALID = FROM_NOWHERE
@@ -92,13 +92,14 @@ class Key(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory, reused from key to key.  Slot n of the per-value columns stands for nil.
 
-    source: the producer of the value that an operation observes, INITIAL, NOWHERE or NOT_AN_OBSERVER.
-    happened: per operation.  taker: the cas that took away the value of a producer, or -1.
-    read_first_ret, read_last_call: over the reads of a producer's value; OPEN and -1 if there are none.
-    block: root of an operation's block (a write, or n for nil), -1 if the operation did not happen.
-    first_ret, last_call: f and s of the block of a root.
-    producer: per number of a value, the operation that produces it, or -1.
-    forward_end, backward_end, zone_root: per position: the zones that start there.
+    source: producer of the value that an operation observes, INITIAL, NOWHERE or NOT_AN_OBSERVER
+    happened: per operation
+    taker: the cas that replaced the value of a producer, or -1
+    read_first_ret, read_last_call: first return and last call of the reads of a producer's value; OPEN and -1 if none
+    block: root of an operation's block (a write, or n for nil), -1 if the operation did not happen
+    first_ret, last_call: f and s of the block of a root
+    producer: per number of a value, the operation that produces it, or -1
+    forward_end, backward_end, zone_root: per position, the zones that start there
     """
 
     source: Int32
@@ -117,11 +118,14 @@ class Scratch(NamedTuple):
 
 @kernel
 def judge_keys(ops: Operations, steps_max: int) -> tuple[Int8, Int32, Int32, int]:
-    """Judge every key, each within its own budget.
+    """Judge every key within its own budget.
 
-    Returns (code, left, right, steps).  code: int8[keys], one of the constants above.  left, right: int32[keys], the
-    operations that the code is about, counted from the key's first one; INITIAL stands for the block of nil.
-    steps: the sum over all keys.  Keys that would take more than steps_max are OUT_OF_STEPS.
+    Returns (code, left, right, steps):
+
+    code: int8[keys], one of the constants above; OUT_OF_STEPS for a key that would take more than `steps_max`
+    left, right: int32[keys], operations to which the code refers, numbered within the key; INITIAL stands for the
+        block of nil
+    steps: sum over all keys
     """
     key_count = ops.positions.shape[0]
     code = np.zeros(key_count, np.int8)
@@ -150,7 +154,7 @@ def key_of(ops: Operations, k: int) -> Key:
 
 @kernel
 def scratch_for(ops: Operations) -> Scratch:
-    """Make working memory that suffices for each key."""
+    """Return working memory that suffices for each key."""
     operations_max = 0
     positions_max = 0
     for k in range(ops.positions.shape[0]):
@@ -183,7 +187,7 @@ def judge_key(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
     """Judge one key by its first `limit` positions alone, as if the harness had been killed there.
 
     Operations that had not returned by then are open.  Returns (code, left, right).  If a prefix is not linearizable,
-    no longer prefix is.  So a bisection finds the first position that no order explains.
+    no longer prefix is either.  So a bisection finds the first position that no order explains.
     """
     if not are_numbers(key.a, key.b, s.producer.shape[0]):
         a, b = numbered(key.kind, key.a, key.b)
@@ -216,7 +220,7 @@ def _produces(key: Key, op: int) -> int:
 
 @inner_kernel
 def _find_producers(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
-    """Note the producer of each value, and check that it is the only one."""
+    """Store the producer of each value, and verify that each value has at most one."""
     n = key.kind.shape[0]
     for op in range(n):
         if key.a[op] != NIL:
@@ -258,7 +262,7 @@ def _find_sources(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
 
 @inner_kernel
 def _decide_what_happened(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
-    """A returned operation happened.  An open one happened iff an operation that happened observed its value."""
+    """Set `happened`: a returned operation happened, and an open one iff a happened operation observed its value."""
     n = key.kind.shape[0]
     for op in range(n):
         s.happened[op] = key.ret[op] < limit and key.call[op] < limit
@@ -278,10 +282,10 @@ def _decide_what_happened(key: Key, limit: int, s: Scratch) -> tuple[int, int, i
 
 @inner_kernel
 def _find_circles(key: Key, s: Scratch) -> tuple[int, int, int]:
-    """Find a circle of cas: each takes a value that another cas of the circle produced, so no write began the chain.
+    """Find a circle of cas: each replaced a value that another cas of the circle produced, so no write began the chain.
 
-    Walks over sources end only without a circle, so this check comes first.  Each operation is visited once: `block`
-    holds the walk that visited it (the number of its first operation), or -1.
+    Walks over sources end only if there is no circle, so this check comes first.  Each operation is visited once:
+    `block` contains the walk that visited the operation (the number of the walk's first operation), or -1.
     """
     n = key.kind.shape[0]
     for op in range(n):
@@ -300,7 +304,7 @@ def _find_circles(key: Key, s: Scratch) -> tuple[int, int, int]:
 
 @inner_kernel
 def _link_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
-    """Link each value to the cas that took it away, and gather the reads of each value."""
+    """Link each value to the cas that replaced it, and collect the reads of each value."""
     n = key.kind.shape[0]
     for value in range(n + 1):
         s.taker[value] = -1
@@ -322,7 +326,7 @@ def _link_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
 
 @inner_kernel
 def _walk_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
-    """Check rule (1) along every chain, and compute f and s of every block.  A chain begins with nil or a write."""
+    """Verify rule (1) along every chain, and compute f and s of every block.  A chain begins with nil or a write."""
     n = key.kind.shape[0]
     for op in range(n):
         s.block[op] = -1
@@ -353,7 +357,7 @@ def _walk_chains(key: Key, limit: int, s: Scratch) -> tuple[int, int, int]:
 
 @inner_kernel
 def _sweep_zones(n: int, limit: int, s: Scratch) -> tuple[int, int, int]:
-    """Check rule (2) in one sweep over the positions.  The block of nil begins before all others: its f is -1."""
+    """Verify rule (2) in one sweep over the positions.  The block of nil begins before all others: its f is -1."""
     s.forward_end[:limit] = -1
     s.backward_end[:limit] = -1
     for root in range(n):
@@ -378,15 +382,16 @@ def _sweep_zones(n: int, limit: int, s: Scratch) -> tuple[int, int, int]:
 
 
 FORGET, KEEP, UNSEEN = 0, 1, 2
-"""Fates of an operation; UNSEEN: it never returned, and no answer has shown its value so far."""
+"""Results of `judge_and_forget` for an operation; UNSEEN: it never returned, and no answer has shown its value."""
 
 
 @kernel
 def judge_and_forget(ops: Operations, horizons: Int64) -> tuple[Int8, Int8]:
     """Judge every key, and decide which operations of linearizable keys are still needed.
 
-    horizons: int64[keys], row of the earliest open invoke (the number of rows if there is none).
-    Returns (code int8[keys], as of `judge_keys`; fate int8[operations], KEEP in every other key).
+    Returns (code int8[keys], as of `judge_keys`; fate int8[operations], KEEP in keys that are not linearizable).
+
+    horizons: int64[keys], row of the earliest open invoke (the number of rows if there is none)
     """
     key_count = ops.positions.shape[0]
     code = np.zeros(key_count, np.int8)
@@ -411,7 +416,10 @@ def judge_and_forget(ops: Operations, horizons: Int64) -> tuple[Int8, Int8]:
 
 @kernel
 def _decide(key: Key, given_up: np.ndarray, horizon: int, s: Scratch, fate: Int8) -> None:
-    """Fill `fate` of one key, which was just judged linearizable with this scratch.  given_up: it has a completion."""
+    """Fill `fate` of one key, which was just judged linearizable with this scratch.
+
+    given_up: per operation, True if it has a completion (of an open operation: an info)
+    """
     n = key.kind.shape[0]
     newest = _newest_settled(n, horizon, s)
     needed = np.zeros(n + 1, np.bool_)

@@ -1,7 +1,7 @@
 """Searches for one cycle, level by level, from the target of a broken edge until it meets the source of the edge.
 
-A level holds everything that is reached through the same number of transactions.  The rule for the kinds of edges is an
-automaton.  The search visits each pair (state, node) once.  Such a pair is a *place*; its number is
+A level contains everything that is reached through the same number of transactions.  The rule for the kinds of edges is
+an automaton.  The search visits each pair (state, node) once.  Such a pair is a *place*; its number is
 state * places of one state + node.
 
 Nodes are numbered: first transactions, then groups, then the chain if the order of processes counts.
@@ -12,11 +12,12 @@ the ranks that its broken edges span.  If several such ranges overlap, the trans
 
 *Orders that are no edges.*  The order of one process is a chain of nodes of length zero, one beside each transaction
 ("here or later").  Real time needs no edges at all.  Of all transactions reached by one level, the one that completed
-first precedes every transaction invoked after that.  One such step in a cycle is enough.  If a cycle has two, one step
-also reaches the target of the other, and closes a shorter cycle of the same class or a worse one.  Real time includes
-the order of processes.
+first precedes every transaction invoked after its completion.  One such step in a cycle is enough.  If a cycle has two,
+one of them also reaches the target of the other, and closes a shorter cycle of the same class or a worse one.  Real
+time includes the order of processes.
 
-*Rules.*  A cycle must satisfy them besides its kinds of edges.  Each is an automaton that reads the edges in order.
+*Rules.*  A cycle must satisfy a rule besides its kinds of edges.  Each rule is an automaton that reads the edges in
+order.
 
 The broken edge comes first.  The states are:
 
@@ -24,12 +25,13 @@ ANY            one state
 ONE_RW         the number of rw so far: 0 or 1
 NOT_ADJACENT   2 * the number of rw so far, up to two; plus one if the last edge was an rw
 
-*Starts.*  The edges that the sweep had to break, once for each kind they stand for.
+*Starts.*  The edges that the sweep had to break, once for each kind that they represent.
 
-*Shortest cycles.*  Finds the shortest typed cycles through edges that the sweep had to break (`sweep.py`).
+*Shortest cycles.*  `shortest_cycle` finds the shortest typed cycle through edges that the sweep had to break
+(`sweep.py`).
 
-One search by levels begins at each start (`cycle_levels.py`).  All searches share one memory.  Each search marks the
-places it visits with its own stamp, so nothing is cleared between two searches.
+One search by levels begins at each start.  All searches share one memory.  Each search marks the places it visits with
+its own stamp, so nothing is cleared between two searches.
 """
 
 from __future__ import annotations
@@ -44,18 +46,20 @@ from checkers.kernels.transactions.columns import NEVER, OK, Transactions
 from checkers.kernels.transactions.dependencies import PASS, PROCESS, REALTIME, RW, Graph
 
 BY_PROCESS, BY_REALTIME, ALONG = -1, -2, -3
-"""Ways to reach a place without an edge: at the beginning of a step, or along the chain of a process."""
+"""Ways to reach a place without an edge: by the order of processes or real time at the beginning of a step, or along
+the chain of a process."""
 
 NOTHING, OUT_OF_BUDGET = -1, -2
-"""Stand for the place that closes a cycle: there is none, or steps ran out."""
+"""Returned instead of the place that closes a cycle: there is none, or the steps ran out."""
 
 
 class CycleQuestion(NamedTuple):
     """The cycles that a search accepts.
 
-    kinds: the kinds of their edges.  rule, state_count: the automaton.
-    beyond: PROCESS or REALTIME, an order that counts besides the edges, or 0.
-    only_ok: whether transactions of unknown outcome are excluded.
+    kinds: the kinds of their edges
+    rule, state_count: the automaton
+    beyond: PROCESS or REALTIME, an order that counts besides the edges, or 0
+    only_ok: True if transactions of unknown outcome are excluded
     """
 
     kinds: int
@@ -68,7 +72,9 @@ class CycleQuestion(NamedTuple):
 class Ranking(NamedTuple):
     """The order of the sweep, and the order of processes.
 
-    rank: int32 by node.  by_rank: node by rank.  next_of_process: the next transaction of the same process, or -1.
+    rank: int32 per node
+    by_rank: node of each rank
+    next_of_process: the next transaction of the same process, or -1
     """
 
     rank: Int32
@@ -77,11 +83,13 @@ class Ranking(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Memory of searches.  A step touches at most 20 bytes, so most of it is never touched.
+    """Memory of searches.  A step touches at most 20 bytes, so most of the memory is never touched.
 
-    places: of one state.  visited (zero at first), came_by, came_from: per place.
-    levels: int32, the places of two levels in turn.  counts: int64, how many they are.
-    marks: per node, zero at first.
+    places: number of places of one state
+    visited, came_by, came_from: per place; `visited` is zero at first
+    levels: int32, the places of two levels in turn
+    counts: int64, number of places in these levels
+    marks: per node, zero at first
     """
 
     places: int
@@ -94,7 +102,7 @@ class Room(NamedTuple):
 
 
 class Ground(NamedTuple):
-    """The graph that is searched, and the memory of the search."""
+    """The graph to search, and the memory of the search."""
 
     txns: Transactions
     graph: Graph
@@ -105,9 +113,11 @@ class Ground(NamedTuple):
 class Errand(NamedTuple):
     """One search.
 
-    low, high: ranks that it may visit.  first_kind: the kind of the broken edge.  source: where that edge comes from;
-    if it is a group, an edge of this kind into it ends the search.  home: the target, where the search begins.
-    stamp: marks places that this search visited.
+    low, high: ranks that it may visit
+    first_kind: kind of the broken edge
+    source: source of the broken edge; if it is a group, an edge of `first_kind` into it ends the search
+    home: target of the broken edge, where the search begins
+    stamp: mark of the places that this search visited
     """
 
     low: int
@@ -121,8 +131,9 @@ class Errand(NamedTuple):
 class Horizon(NamedTuple):
     """Real time, by state.
 
-    first_end: the first completion among the transactions reached so far.  holder: the place of that transaction.
-    pointer: real time has visited the transactions from here on.
+    first_end: first completion among the transactions reached so far
+    holder: place of the transaction that completed first
+    pointer: real time has visited the transactions from here on
     """
 
     first_end: Int64
@@ -131,7 +142,7 @@ class Horizon(NamedTuple):
 
 
 class LevelSearch(NamedTuple):
-    """What is searched, for which cycles, and what was reached."""
+    """The graph to search, the accepted cycles, and the places reached so far."""
 
     ground: Ground
     question: CycleQuestion
@@ -171,7 +182,7 @@ def search_by_levels(search: LevelSearch, steps_max: int) -> tuple[int, int, int
 
 @inner_kernel
 def _visit(search: LevelSearch, place: int, way: int, came_from: int, level: int) -> bool:
-    """Add a place to a level; returns False if the search has visited it before."""
+    """Add a place to a level.  Returns False if the search has visited the place before."""
     room, stamp = search.ground.room, search.errand.stamp
     if room.visited[place] == stamp:
         return False
@@ -183,7 +194,7 @@ def _visit(search: LevelSearch, place: int, way: int, came_from: int, level: int
 
 @inner_kernel
 def _closes(search: LevelSearch, t: int, state: int) -> bool:
-    """Return whether a path that reaches transaction t in this state is a cycle."""
+    """Return True if a path that reaches transaction t in this state is a cycle."""
     return bool(t == search.errand.source and fulfils(search.question.rule, state, search.errand.first_kind))
 
 
@@ -221,7 +232,7 @@ def _leave_level(search: LevelSearch, level: int) -> tuple[int, int, int]:
 
 @inner_kernel
 def _by_edges(search: LevelSearch, place: int, level: int) -> tuple[int, int]:
-    """Visit the targets of the edges of a transaction or group.  Returns (closed, edges seen)."""
+    """Visit the targets of the edges of a transaction or group.  Returns (place that closes the cycle, edges seen)."""
     ground, question, errand = search.ground, search.question, search.errand
     graph, rank, places = ground.graph, ground.ranking.rank, ground.room.places
     txn_count = ground.txns.status.shape[0]
@@ -253,7 +264,7 @@ def _by_edges(search: LevelSearch, place: int, level: int) -> tuple[int, int]:
 
 @inner_kernel
 def _along_chain(search: LevelSearch, place: int, level: int) -> tuple[int, int]:
-    """From a node of a chain, visit its transaction and the next node.  Returns the same values as `_by_edges`."""
+    """Visit, from a node of a chain, its transaction and the next node.  Returns the same values as `_by_edges`."""
     places = search.ground.room.places
     state, t = place // places, place % places - (search.ground.graph.first.shape[0] - 1)
     other = state * places + t
@@ -265,7 +276,7 @@ def _along_chain(search: LevelSearch, place: int, level: int) -> tuple[int, int]
 
 @inner_kernel
 def _beside_next(search: LevelSearch, place: int, t: int, then: int, way: int, level: int) -> None:
-    """Visit the chain node beside the next transaction of t's process, in state `then`."""
+    """Visit the chain node of the next transaction of t's process, in state `then`."""
     ground = search.ground
     following = ground.ranking.next_of_process[t]
     if following < 0 or ground.ranking.rank[following] > search.errand.high:
@@ -279,7 +290,7 @@ def _beside_next(search: LevelSearch, place: int, t: int, then: int, way: int, l
 def _jump(search: LevelSearch, level: int) -> tuple[int, int]:
     """Take one step of real time: visit the transactions invoked after the first completion reached so far.
 
-    Returns (closed, steps).
+    Returns (place that closes the cycle, steps).
     """
     ground, question, errand, horizon = search.ground, search.question, search.errand, search.horizon
     txns, rank, room = ground.txns, ground.ranking.rank, ground.room
@@ -306,7 +317,7 @@ def _jump(search: LevelSearch, level: int) -> tuple[int, int]:
 def _end_of_window(txns: Transactions, ranking: Ranking, high: int) -> int:
     """Return a transaction such that it and all later ones rank above `high`.
 
-    They were invoked after a transaction completed that ranks above `high`.
+    These were invoked after the completion of a transaction that ranks above `high`.
     """
     for r in range(high, ranking.by_rank.shape[0]):
         t = ranking.by_rank[r]
@@ -316,10 +327,10 @@ def _end_of_window(txns: Transactions, ranking: Ranking, high: int) -> int:
 
 
 ANY, ONE_RW, NOT_ADJACENT = 0, 1, 2
-"""The rules: no condition; exactly one rw; two or more rw, of which no two are adjacent."""
+"""The rules: no condition; exactly one rw; at least two rw, of which no two are adjacent."""
 
 STATES = {ANY: 1, ONE_RW: 2, NOT_ADJACENT: 6}
-"""The number of states of the automaton of each rule."""
+"""Number of states of each rule's automaton."""
 
 
 @inner_kernel
@@ -348,7 +359,7 @@ def step(rule: int, state: int, kind: int) -> int:
 
 @inner_kernel
 def fulfils(rule: int, state: int, first_kind: int) -> bool:
-    """Return whether a path that returns to the broken edge in this state is a cycle under the rule."""
+    """Return True if a path that returns to the broken edge in this state is a cycle under the rule."""
     if rule == ANY:
         return True
     if rule == ONE_RW:
@@ -357,9 +368,11 @@ def fulfils(rule: int, state: int, first_kind: int) -> bool:
 
 
 class Starts(NamedTuple):
-    """Broken edges, one row for each kind that an edge stands for; an edge from a group may stand for two kinds.
+    """Broken edges, one row for each kind that an edge represents; an edge from a group may represent two kinds.
 
-    edge, source: numbers in the graph.  kind: int8.  low, high: int32, bounds of the ranks that a search may visit.
+    edge, source: numbers in the graph
+    kind: int8
+    low, high: int32, bounds of the ranks that a search may visit
     """
 
     edge: Int64
@@ -371,7 +384,7 @@ class Starts(NamedTuple):
 
 @kernel
 def next_of_process(process: Int32, process_count: int, happened: Bools) -> Int32:
-    """Return int32 per transaction: the next one of its process that happened, or -1.  Processes count from 0."""
+    """Return int32 per transaction: the next happened transaction of its process, or -1.  Processes count from 0."""
     following = np.full(process.shape[0], -1, np.int32)
     latest = np.full(process_count, -1, np.int32)
     for t in range(process.shape[0] - 1, -1, -1):
@@ -385,7 +398,7 @@ NONE, FOUND, UNFINISHED = 0, 1, 2
 
 
 class CycleWalk(NamedTuple):
-    """The nodes of a cycle in order, from the target of its start on, and the way each was reached."""
+    """The nodes of a cycle in order, beginning with the target of its start, and the way by which each was reached."""
 
     start: int
     nodes: Int64
@@ -398,8 +411,8 @@ def shortest_cycle(
 ) -> tuple[CycleWalk, Int8, Int32, int]:
     """Find the shortest cycle through any of the chosen starts.
 
-    Returns (walk; NONE, FOUND or UNFINISHED per chosen start; the number of transactions of its cycle; steps).  Each
-    start gets an even share of the remaining steps.
+    Returns (walk; NONE, FOUND or UNFINISHED per chosen start; number of transactions of its cycle per chosen start;
+    steps).  Each start gets an even share of the remaining steps.
     """
     n, status = chosen.shape[0], ground.txns.status
     outcome = np.zeros(n, np.int8)
@@ -435,10 +448,10 @@ def shortest_cycle(
 
 @inner_kernel
 def _is_simple(closed: int, ground: Ground, stamp: int) -> bool:
-    """Return whether the walk visits no transaction twice.
+    """Return True if the walk visits no transaction twice.
 
-    Under a rule, the shortest walk may visit one twice.  Then it consists of shorter cycles, and one of them has a
-    worse class.  The searches for worse classes from the same start came before, so skipping this walk loses nothing.
+    Under a rule, the shortest walk may visit a transaction twice.  Then it consists of shorter cycles, one of which has
+    a worse class.  The searches for worse classes from the same start came before, so skipping this walk loses nothing.
     """
     room, places, txn_count = ground.room, ground.room.places, ground.txns.status.shape[0]
     at = np.int64(closed)

@@ -5,11 +5,12 @@ Theory (Adya 1999; Alvaro & Kingsbury, VLDB 2020).  Transactions depend on one a
     ww   the second overwrote what the first wrote          wr   the second read what the first wrote
     rw   the second overwrote what the first read (an anti-dependency)
 
-A history is serializable iff this graph has no cycle, and strictly serializable iff it has none together with real
-time: t before u where t completed before u was invoked.  The kinds of the edges in a cycle name the anomaly.
+A history is serializable iff this graph has no cycle, and strictly serializable iff the graph together with real time
+has none.  (In real time, t precedes u if t completed before u was invoked.)  The kinds of the edges in a cycle
+determine the anomaly.
 
 *Groups* keep the size of the graph linear.  One node between two sets of transactions means that each transaction of
-the first set precedes each one of the second.  An edge into a group carries the kind; the edges out of it are PASS.
+the first set precedes each transaction of the second.  An edge into a group has the kind; the edges out of it are PASS.
 The numbers of groups follow those of transactions.
 
 *Links.*  Collects dependencies while a kernel finds them one by one: direct edges, and the two sides of groups.
@@ -17,11 +18,11 @@ The numbers of groups follow those of transactions.
     links = new_links(...)    link_direct(links, ...)    stand_before(links, ...)    stand_after(links, ...)
     edges, groups = gathered(links)
 
-The caller gives upper bounds for the rooms.  Unused parts are never touched, so large bounds cost no memory.
+The caller passes upper bounds for the rooms.  Unused parts are never touched, so large bounds cost no memory.
 
-*Joined transactions.*  Finds which transactions are joined by what they touch, directly or through others.
+*Joined transactions.*  `joined_components` finds the transactions that are joined, directly or through others.
 
-Two transactions are joined if they touch one key, and also, if sessions count, if one process ran both.
+Two transactions are joined if they touch the same key, and, if sessions count, also if the same process ran both.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Graph(NamedTuple):
 
 
 class Reverse(NamedTuple):
-    """Edges by target: those into node n are edge[first[n]:first[n + 1]], and sources likewise."""
+    """Edges by target: the edges into node n are edge[first[n]:first[n + 1]], and sources likewise."""
 
     first: Int64
     edge: Int32
@@ -56,10 +57,10 @@ class Reverse(NamedTuple):
 
 @kernel
 def link_groups(groups: Groups, group_count: int, node0: int) -> Edges:
-    """Make edges from every transaction before a group to every other one after it.
+    """Make edges from every transaction before a group to every other transaction after it.
 
-    Node node0 + group stands between them.  A transaction on both sides must not precede itself, so it is linked
-    directly.  Two such transactions already form a cycle; of three or more, only two are linked to all others.
+    Node node0 + group stands between them.  A transaction on both sides must not precede itself, so its edges are
+    direct.  Two such transactions already form a cycle, so if there are more, only two are linked to all others.
     """
     before, before_kind, after = groups.before, groups.before_kind, groups.after
     before_at, before_rows = _by_group(groups.before_group, groups.after_group, group_count)
@@ -116,7 +117,9 @@ def link_groups(groups: Groups, group_count: int, node0: int) -> Edges:
 def _by_group(group_of: Int32, other_side: Int32, group_count: int) -> tuple[Int64, Int32]:
     """Return the rows ordered by group: (where each group begins, rows).
 
-    other_side: the groups of the other side.  Rows of groups that are not among them are left out; they link nothing.
+    Rows of groups without a row on the other side are left out, because such groups link nothing.
+
+    other_side: the groups of the rows on the other side
     """
     two_sided = np.zeros(group_count, np.bool_)
     two_sided[other_side] = True
@@ -129,7 +132,7 @@ def _by_group(group_of: Int32, other_side: Int32, group_count: int) -> tuple[Int
 
 @kernel
 def build_graph(direct: Edges, grouped: Edges, node_count: int) -> tuple[Graph, Int32]:
-    """Build one graph of both kinds of edges; returns (graph, the number of edges into each node)."""
+    """Build one graph of both kinds of edges.  Returns (graph, number of edges into each node)."""
     # cursor of node n is at n + 1; at the end it equals the start of node n + 1
     cursor = np.zeros(node_count + 2, np.int64)
     incoming = np.zeros(node_count, np.int32)
@@ -162,10 +165,10 @@ def reverse(graph: Graph) -> Reverse:
 
 @kernel
 def components(graph: Graph, next_of_process: Int32) -> Int32:
-    """Return the strongly connected component of each node; Tarjan 1972, without recursion.
+    """Return the strongly connected component of each node (Tarjan 1972, without recursion).
 
-    next_of_process: per node, the next node of its process, or -1; it counts as the target of an edge.  It may be
-    empty.
+    next_of_process: per node, the next node of its process, or -1; it counts as the target of an edge.  The array may
+        be empty.
     """
     node_count = graph.first.shape[0] - 1
     component = np.full(node_count, -1, np.int32)
@@ -223,8 +226,9 @@ def components(graph: Graph, next_of_process: Int32) -> Int32:
 class Groups(NamedTuple):
     """Groups: all transactions before a group precede all transactions after it.
 
-    before, after: int32, transactions, at most once per group and side.  before_group, after_group: int32, the numbers
-    of their groups, from 0.  before_kind: int8, the kind of the dependency.
+    before, after: int32, transactions, at most once per group and side
+    before_group, after_group: int32, the numbers of their groups, from 0
+    before_kind: int8, the kind of the dependency
     """
 
     before: Int32
@@ -235,7 +239,7 @@ class Groups(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Room for dependencies.  counts: int64[3], the numbers of edges, of rows before groups, and of rows after them."""
+    """Room for dependencies.  counts: int64[3], number of edges, of rows before groups, and of rows after them."""
 
     edges: Edges
     groups: Groups
@@ -244,7 +248,7 @@ class Links(NamedTuple):
 
 @kernel
 def new_links(edges: int, before: int, after: int) -> Links:
-    """Make room for these numbers of edges and rows."""
+    """Return room for these numbers of edges and rows."""
     return Links(
         Edges(np.empty(edges, np.int32), np.empty(edges, np.int32), np.empty(edges, np.int8)),
         Groups(
@@ -297,10 +301,14 @@ def gathered(links: Links) -> tuple[Edges, Groups]:
 
 @kernel
 def joined_components(first: Int64, key: Int32, key_count: int, process: Int32, process_count: int) -> Int32:
-    """Return for each transaction the number of its component (int32, from 0, in order of their first transactions).
+    """Return the component of each transaction (int32, from 0, in order of the components' first transactions).
 
-    first: int64[transactions + 1], rows of each transaction.  key: int32[rows].  process: int32[transactions].
-    process_count: 0 if sessions do not join.  Cost: nearly linear (union by the smaller number, paths halved).
+    Cost: nearly linear (union by the smaller number, paths halved).
+
+    first: int64[transactions + 1], rows of each transaction
+    key: int32[rows]
+    process: int32[transactions]
+    process_count: 0 if sessions do not join
     """
     count = len(first) - 1
     joined = np.arange(count).astype(np.int32)

@@ -1,37 +1,37 @@
 """Lists that only grow: the order of their versions, dependencies of transactions over them, and anomalies of reads.
 
-*Versions.*  Their order, and the anomalies of single reads.
+*Versions.*  `order_versions` finds their order, and the anomalies of single reads.
 
 Theory (Elle, section 4).  A list that was read shows all its earlier versions.  So the longest list of a key that
-committed transactions read gives the order of its versions.  Every other list must be a prefix of it.
+committed transactions read gives the order of its versions.  Every other list must be a prefix of the longest one.
 
-Every committed transaction happened.  One of unknown outcome happened if a committed transaction read any of its
-appends.  Elements of aborted transactions are an anomaly, and the order skips them.
+Every committed transaction happened.  A transaction of unknown outcome happened if a committed transaction read any of
+its appends.  Elements of aborted transactions are an anomaly, and the order skips them.
 
-A key has no order of versions if its lists are no prefixes of one another, repeat an element, or contain one that no
-transaction wrote.  This is reported, and nothing is concluded from the key.  Once it is certain that lists contradict
-one another, the longest list counts as the order, only to name cycles (`by_longest_lists`).
+A key has no order of versions if its lists are no prefixes of one another, repeat an element, or contain an element
+that no transaction wrote.  This is reported, and nothing is concluded from the key.  Once it is certain that lists
+contradict one another, the longest list counts as the order, but only to name cycles (`by_longest_lists`).
 
 A key to which a value was appended more than once has no order either.  A list may show such a value as often as it was
 appended.  No conclusion depends on which append it shows.
 
-*Dependencies.*  Those of transactions, and anomalies inside one transaction.
+*Dependencies.*  `link` finds those of transactions; `check_transactions` finds anomalies inside one transaction.
 
-Theory (Elle, section 4).  `list_versions.py` finds the order of the versions of each key.  Dependencies follow from it:
+Theory (Elle, section 4).  Dependencies follow from the order of the versions of each key:
 
     ww   from the writer of an element to the writer of the next element
     wr   from the writer of the last element of a list to its reader
     rw   from a reader to the writer of the element after the list that it read
 
-An append that happened, and that no list contains, comes after the whole longest list.  It comes after its last writer
-(ww), and after every transaction that read all of it (rw).  The order among such appends is unknown.
+An append that happened, and that no list contains, comes after the whole longest list.  It comes after the last writer
+of this list (ww), and after every transaction that read all of it (rw).  The order among such appends is unknown.
 
-A read is *external* if it is a transaction's first micro-operation on the key.  Later reads must agree with it and with
-the transaction's own appends since then.  If they do not, levels up to read-committed still allow them.  So every read
-gives a wr, and only external ones give an rw.  If a later read shows another writer, the external one gives none: the
-anomaly (internal) already rules out every level that counts rw.
+A read is *external* if it is a transaction's first micro-operation on the key.  Later reads must agree with the
+external read and with the transaction's own appends since then.  If they do not, levels up to read-committed still
+allow them.  So every read gives a wr, and only external reads give an rw.  If a later read shows another writer, the
+external read gives no rw either: the anomaly (internal) already rules out every level that counts rw.
 
-The appends of one transaction to one key must stand in its own order; otherwise this is an anomaly.
+The appends of one transaction to one key must appear in the transaction's order; otherwise this is an anomaly.
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ from checkers.kernels.transactions.dependencies import (
 class Versions(NamedTuple):
     """Knowledge of the versions of keys.
 
-    position: int32 per element, its position in the order of its key, -1 if no list contains it or it is rewritten.
-    longest: int64 per key, the row that read the longest list, or -1.  length: int32 per key, the length of that list.
+    position: int32 per element, its position in the order of its key, -1 if no list contains it or it is rewritten
+    longest: int64 per key, the row that read the longest list, or -1
+    length: int32 per key, the length of the longest list
     """
 
     written: Written
@@ -98,7 +99,7 @@ class Versions(NamedTuple):
 
 
 def by_longest_lists(versions: Versions) -> Versions | None:
-    """Return the versions where the longest list orders a key whose lists contradict each other; None without such."""
+    """Return the versions if the longest list orders a key whose lists contradict each other; None if there is none."""
     unusable = versions.written.unusable
     if not (unusable == CONTRADICTED).any():
         return None
@@ -107,10 +108,12 @@ def by_longest_lists(versions: Versions) -> Versions | None:
 
 
 class _Shown(NamedTuple):
-    """The list that showed an element last, and how often it did.
+    """The last list that showed an element, and how often this list did.
 
-    row: int64 per element, of the read, or -1.  times: int32 per element.  Both are empty if every value was appended
-    once and the lists of each key agree.
+    Both arrays are empty if every value was appended once and the lists of each key agree.
+
+    row: int64 per element, the row that read the list, or -1
+    times: int32 per element
     """
 
     row: Int64
@@ -138,10 +141,10 @@ def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions
 
 @kernel
 def _longest_lists(txns: Transactions, key_count: int) -> tuple[Int64, Int32, Bools]:
-    """Return, per key: the row of the longest list or -1, its length, and whether the lists contradict one another.
+    """Return, per key: the row of the longest list or -1, its length, and True if the lists contradict one another.
 
-    Each list is compared with the longest one so far, which was read shortly before and so stands in the cache.  All
-    lists are prefixes of the longest one if each agrees with that.
+    Each list is compared with the longest one so far, which was read shortly before and so is in the cache.  If each
+    list agrees with the longest one at its time, all are prefixes of the final longest list.
     """
     longest = np.full(key_count, -1, np.int64)
     length = np.zeros(key_count, np.int32)
@@ -169,7 +172,7 @@ def _longest_lists(txns: Transactions, key_count: int) -> tuple[Int64, Int32, Bo
 
 @kernel
 def _note_crooked(txns: Transactions, longest: Int64, crooked: Bools, written: Written, found: Findings) -> None:
-    """Note each list that is no prefix of the longest one of its key."""
+    """Store each list that is no prefix of the longest one of its key as a finding."""
     for t in range(txns.status.shape[0]):
         if txns.status[t] != OK:
             continue
@@ -206,7 +209,7 @@ def _rows_to_look_at(txns: Transactions, longest: Int64, crooked: Bools) -> Int6
 
 @inner_kernel
 def _differ(lists: Int32, a: int, b: int, size: int) -> bool:
-    """Return whether two stretches differ.
+    """Return True if two stretches differ.
 
     The loop has no early exit, and its indices are never negative, so the compiler compares many elements at once."""
     first, second = np.uint64(a), np.uint64(b)
@@ -228,7 +231,7 @@ def _look_at_list(
     shown: _Shown,
     found: Findings,
 ) -> None:
-    """Check the writer of each element of a list that transaction t read."""
+    """Verify the writer of each element of a list that transaction t read."""
     key = txns.key[row]
     start = txns.list_first[row]
     aborted = -1
@@ -262,7 +265,7 @@ def _look_at_list(
 
 @inner_kernel
 def _times(shown: _Shown, element: int, row: int) -> int:
-    """Count an element of a list; returns how often that list has shown it so far."""
+    """Count an element of a list.  Returns how often the list has shown the element so far."""
     shown.times[element] = shown.times[element] + 1 if shown.row[element] == row else 1
     shown.row[element] = row
     return int(shown.times[element])
@@ -270,7 +273,7 @@ def _times(shown: _Shown, element: int, row: int) -> int:
 
 @inner_kernel
 def _check_rewritten(written: Written, t: int, row: int, at: int, element: int, times: int, found: Findings) -> None:
-    """Note a rewritten element that a list shows more often than its writes explain."""
+    """Report a rewritten element that a list shows more often than its writes explain."""
     if times > written.rewrites.writes[element]:
         note(found, DUPLICATE_ELEMENTS, t, row, at)
     elif shows_failed(written.rewrites, element, times):
@@ -282,10 +285,10 @@ def check_transactions(txns: Transactions, base: Int64, versions: Versions, foun
     """Find anomalies inside one transaction, and reads that end with an append that was not its writer's last."""
     key_count = base.shape[0] - 1
     touched = np.full(key_count, -1, np.int32)
-    known = np.full(key_count, -1, np.int64)  # the row that last read the key in this transaction, or -1
-    longest = np.full(key_count, -1, np.int64)  # the row that read the longest list of it, or -1
-    own = np.zeros(key_count, np.int32)  # the number of its own appends since the last read
-    latest = np.full(key_count, -1, np.int64)  # the row of the last of them
+    known = np.full(key_count, -1, np.int64)  # row of the transaction's last read of the key, or -1
+    longest = np.full(key_count, -1, np.int64)  # row of the transaction's longest read of the key, or -1
+    own = np.zeros(key_count, np.int32)  # number of the transaction's own appends since the last read
+    latest = np.full(key_count, -1, np.int64)  # row of the last of these appends
     for t in range(txns.status.shape[0]):
         if txns.status[t] != OK:
             continue
@@ -341,10 +344,12 @@ def _check_last_element(txns: Transactions, base: Int64, versions: Versions, t: 
 
 @inner_kernel
 def _contradicted(txns: Transactions, row: int, known: int, own: int, latest: int) -> int:
-    """Return the earlier row of its transaction that a read contradicts, or -1.
+    """Return the earlier row of the same transaction that a read contradicts, or -1.
 
-    The read must show the known list, followed by the transaction's own appends since then: `own` in number, of which
-    row `latest` is the last one.
+    The read must show the list of row `known`, followed by the transaction's own appends since then.
+
+    own: number of these appends
+    latest: row of the last of them
     """
     start, end = txns.list_first[row], txns.list_first[row + 1]
     size = end - start
@@ -370,11 +375,14 @@ def _contradicted(txns: Transactions, row: int, known: int, own: int, latest: in
 class _ListsMet(NamedTuple):
     """The latest contact of transactions with each key.
 
-    touched: the last transaction that read or wrote it.  beyond: the last one with an append that no list contains.
-    appended: the row of its last append.  read: the row that the last transaction read before it appended, or -1.
-    opened: the last one whose first micro-operation on the key is a read, and whose later reads show the same writer.
-    shown: the writer that this read shows, or -1.
-    updated_by: per version, the transaction that read it and then appended.
+    touched: the last transaction that read or wrote it
+    beyond: the last transaction with an append that no list contains
+    appended: row of its last append
+    read: row of the last transaction's first read of the key before it appended, or -1
+    opened: the last transaction whose first micro-operation on the key is a read and whose later reads show the same
+        writer
+    shown: the writer that this first read shows, or -1
+    updated_by: per version, the transaction that read it and then appended
     """
 
     touched: Int32
@@ -388,10 +396,10 @@ class _ListsMet(NamedTuple):
 
 @kernel
 def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -> tuple[Edges, Groups]:
-    """Find dependencies among transactions that happened; groups are keys.
+    """Find dependencies among transactions that happened.  Each key is a group.
 
-    Transactions that met the end of the key's known order come before its group, those that appended beyond it after
-    the group.
+    Transactions that reached the end of the key's known order come before its group.  Transactions that appended beyond
+    it come after the group.
     """
     key_count = base.shape[0] - 1
     appends = 0
@@ -409,7 +417,7 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
         np.full(key_count, -1, np.int32),
         np.full(versions.written.writer.shape[0] + key_count, -1, np.int32),
     )
-    torn = found.times[INTERNAL] > 0  # otherwise later reads of a key agree with the first one
+    torn = found.times[INTERNAL] > 0  # if False, later reads of a key agree with the first one
     for t in range(txns.status.shape[0]):
         if not versions.written.happened[t]:
             continue
@@ -439,7 +447,7 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
 
 @kernel
 def link_versions(txns: Transactions, base: Int64, versions: Versions, links: Links) -> Int32:
-    """Link ww along each key's longest list.  Returns int32 per key: the last writer in it that happened, or -1."""
+    """Link ww along each key's longest list.  Returns int32 per key: the last happened writer in the list, or -1."""
     key_count = base.shape[0] - 1
     last_writer = np.full(key_count, -1, np.int32)
     for key in range(key_count):
@@ -464,7 +472,10 @@ def link_versions(txns: Transactions, base: Int64, versions: Versions, links: Li
 def _link_append(
     txns: Transactions, base: Int64, versions: Versions, met: _ListsMet, t: int, row: int, links: Links, found: Findings
 ) -> None:
-    """Link one append, and note it if it stands before an earlier one, beyond all lists, or after its own read."""
+    """Link one append: it comes after its key's group if no list contains it.
+
+    Report an append that comes before an earlier append of its transaction, and a second append to a version.
+    """
     key = txns.key[row]
     position = versions.position[base[key] + txns.value[row]]
     before = met.appended[key]
@@ -484,9 +495,9 @@ def _link_append(
 
 @inner_kernel
 def _link_writer(txns: Transactions, base: Int64, versions: Versions, t: int, row: int, links: Links) -> int:
-    """Link any read of a key: wr from the writer of the last element that another transaction appended.
+    """Link a read of a key: wr from the writer of the last element that another transaction appended.
 
-    Returns that writer, or -1.
+    Returns this writer, or -1.
     """
     key, written = txns.key[row], versions.written
     for i in range(txns.list_first[row + 1] - 1, txns.list_first[row] - 1, -1):
@@ -520,7 +531,7 @@ def _link_overwriter(
 
 @inner_kernel
 def _version(txns: Transactions, base: Int64, row: int) -> int:
-    """Return the number of a list's version: that of its last element, or of the empty list of its key."""
+    """Return the number of a list's version: the element that the list ends with, or the empty list of its key."""
     key = txns.key[row]
     start, end = txns.list_first[row], txns.list_first[row + 1]
     return int(base[key + 1] + key if end == start else base[key] + key + txns.lists[end - 1])

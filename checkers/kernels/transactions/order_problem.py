@@ -1,34 +1,34 @@
-"""The question that decides a level completely: in which order could transactions have taken effect?
+"""The problem that decides a level completely: in which order could transactions have taken effect?
 
 A transaction starts, and later commits.  All its reads look at the state of its start; all its writes appear at its
-commit.  A level demands of an order of these *events*:
+commit.  A level requires of an order of these *events*:
 
     serializable         start and commit of a transaction are one event
     snapshot isolation   two transactions that write one key do not overlap: one commits before the other starts
                          (Berenson et al. 1995; Cerone & Gotsman 2016)
 
-and of both, that each read sees the last version of its key that was committed before.  Sessions and the known order of
-list versions demand more: that one transaction commits before another starts.  Real time demands it, too; it is no
-edge here, because it has quadratically many pairs (`order_search.py`).
+and both require that each read sees the last version of its key that was committed before the read.  Sessions and the
+known order of list versions also require that certain transactions commit before others start.  Real time requires
+this, too; but it is not stored as edges, because it has quadratically many pairs (`order_search.py`).
 
 Versions are numbered by the writes of transactions, in the order of transactions.  The initial version of key k has the
-number writes + k.  Only transactions that happened take part.  One of unknown outcome whose writes were seen certainly
-happened.  One that was not seen may be left out: an order with it is still an order without it.
+number writes + k.  Only transactions that happened take part.  A transaction of unknown outcome certainly happened if
+its writes were seen.  Otherwise it may be left out, because an order that contains it remains an order without it.
 
-*Forced order.*  Finds what every answer to a problem of orders has in common, by reachability, to a fixpoint.
+*Forced order.*  `forced_order` finds, by reachability and to a fixpoint, what is true in every answer to a problem.
 
-A search decides for one order of two writers of a key, and learns from circles what was wrong.  If nothing is known of
-when transactions ran, it learns the same things again and again.  Much is certain before any decision:
+A search chooses an order of two writers of a key, and learns from circles which choices were wrong.  If nothing is
+known about when transactions ran, it learns the same things again and again.  Much is certain before any choice:
 
     a writer comes before the readers of its version; readers of the initial state come before all writers of the key
     of two writers of a key, b cannot come first if a leads to b, or to a reader of b's version
     then a comes first, and so do all readers of a's version
 
-What is certain makes a graph.  Each round finds what leads to what, and adds what follows; it ends when nothing does
-(the saturation of Cobra, OSDI 2020, and of Biswas & Enea, OOPSLA 2019).  It is no decision: an order may still not
-exist.  For events that are transactions, so not for snapshots.
+These facts form a graph.  Each round computes reachability and adds the facts that follow, until none is new
+(the saturation of Cobra, OSDI 2020, and of Biswas & Enea, OOPSLA 2019).  The result does not decide the problem: an
+order may still not exist.  The method applies to serializability, where events are transactions, and not to snapshots.
 
-One bit for each pair of transactions, and O(dependencies x transactions / 64) a round.
+One bit for each pair of transactions, and O(dependencies x transactions / 64) per round.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from checkers.kernels.transactions.list_versions import Versions, link_versions
 
 
 class OrderProblem(NamedTuple):
-    """Reads, writes and demanded order of transactions that happened.
+    """Reads, writes and required order of transactions that happened.
 
-    read_first, read_version: the versions that transaction t read are read_version[read_first[t]:read_first[t + 1]].
-    write_first, write_key: the keys that it wrote, likewise; the place of a write is the number of its version.
-    reader_first, reader: the transactions that read each version; empty if the question does not need them.
-    version_txn: int32 per version, its writer, or -1 for an initial version.
-    after, before: transactions that must start after the commit of t, and those that must commit before t starts.
+    read_first, read_version: the versions that transaction t read are read_version[read_first[t]:read_first[t + 1]]
+    write_first, write_key: the keys that it wrote, likewise; the index of a write is the number of its version
+    reader_first, reader: the transactions that read each version, likewise; empty if the question does not need them
+    version_txn: int32 per version, its writer, or -1 for an initial version
+    after, before: transactions that must start after the commit of t, and transactions that must commit before t starts
     """
 
     happened: Bools
@@ -79,20 +79,21 @@ class OrderProblem(NamedTuple):
 
 
 INITIAL, NOT_SHOWN = -1, -2
-"""Stand for an element: a read shows the initial state; a row shows nothing of what others did."""
+"""Returned instead of an element: a read shows the initial state; a row shows nothing written by other transactions."""
 
 
 def problem_of(
     txns: Transactions, base: Int64, written: Written, versions: Versions | None, sessions: Int32, readers: bool
 ) -> OrderProblem:
-    """Make the problem of a history, from the transactions that happened by `written`.
+    """Make the problem of a history, from the transactions that happened according to `written`.
 
     All appends of a transaction to one key are one write of that key.  The first list that a transaction read of a key
-    names the version, also if it had appended to the key before: the version ends before its own elements.
+    identifies the version, even if the transaction had appended to the key before: the version ends before its own
+    elements.
 
-    versions: of lists; None: the history is one of registers.
-    sessions: int32 per transaction, the next one of its session or -1; empty if sessions do not count.
-    readers: whether the question needs the readers of each version.
+    versions: versions of lists; None: the history is one of registers
+    sessions: int32 per transaction, the next one of its session or -1; empty if sessions do not count
+    readers: True if the question needs the readers of each version
     """
     m, key_count, lists = len(txns.status), len(base) - 1, versions is not None
     version_of, write_first, write_key = _number_writes(txns, base, written)
@@ -122,9 +123,9 @@ def problem_of(
 
 @kernel
 def shown_by_reads(txns: Transactions, base: Int64, written: Written, lists: bool) -> Int32:
-    """Return the element that each row shows of other transactions: int32, or INITIAL or NOT_SHOWN.
+    """Return the element of other transactions that each row shows: int32, or INITIAL or NOT_SHOWN.
 
-    The element of a list is the last one that another transaction appended.
+    A list shows the last of its elements that another transaction appended.
     """
     shown = np.full(txns.kind.shape[0], NOT_SHOWN, np.int32)
     for t in range(txns.status.shape[0]):
@@ -151,9 +152,9 @@ def shown_by_reads(txns: Transactions, base: Int64, written: Written, lists: boo
 def _number_reads(
     txns: Transactions, written: Written, shown: Int32, version_of: Int32, writes: int, lists: bool
 ) -> tuple[Int64, Int32]:
-    """Return the versions that transactions read first of their keys: `read_first` and `read_version`.
+    """Return the versions that transactions read first of each key: `read_first` and `read_version`.
 
-    A register that the transaction itself wrote before shows no version.
+    A read of a register that the transaction itself had written shows no version.
     """
     m = txns.status.shape[0]
     read_first, read_version = np.zeros(m + 1, np.int64), np.empty(shown.shape[0], np.int32)
@@ -177,7 +178,7 @@ def _number_reads(
 
 @kernel
 def _number_writes(txns: Transactions, base: Int64, written: Written) -> tuple[Int32, Int64, Int32]:
-    """Return (the version of each element that is the last write of its key in its transaction, or -1; the writes)."""
+    """Return (the version of each element that is its transaction's last write of the key, or -1; the writes)."""
     m = txns.status.shape[0]
     version_of = np.full(written.final.shape[0], -1, np.int32)
     write_first, write_key = np.zeros(m + 1, np.int64), np.empty(written.final.shape[0], np.int32)
@@ -197,7 +198,7 @@ def _number_writes(txns: Transactions, base: Int64, written: Written) -> tuple[I
 
 
 def list_edges(txns: Transactions, base: Int64, versions: Versions) -> Edges:
-    """Link the writers of each list in its order, and the last of them to those whose appends no list shows."""
+    """Link the writers of each list in its order, and the last of them to the writers whose appends no list shows."""
     links = new_links(int(versions.length.sum()), len(base), 0)
     last_writer = link_versions(txns, base, versions, links)
     rows = np.flatnonzero((txns.kind == WRITE) & (last_writer[txns.key] >= 0))
@@ -210,7 +211,7 @@ def list_edges(txns: Transactions, base: Int64, versions: Versions) -> Edges:
 
 
 def problem_of_edges(happened: Bools, *demanded: Edges) -> OrderProblem:
-    """Make a problem that demands only these orders: that the source commits before the target starts."""
+    """Make a problem that requires only these edges: the source commits before the target starts."""
     m, nothing = len(happened), np.empty(0, np.int32)
     after, _ = build_graph(NO_EDGES, joined_edges(*demanded), m)
     none_first = np.zeros(m + 1, np.int64)
@@ -229,15 +230,15 @@ def problem_of_edges(happened: Bools, *demanded: Edges) -> OrderProblem:
 
 
 def without_overwriting(problem: OrderProblem) -> OrderProblem:
-    """Make a problem of the same order and reads in which no write waits for the readers of another version.
+    """Make a problem of the same required order and reads, in which no write waits for readers of another version.
 
-    problem: one without readers.
+    problem: a problem without readers
     """
     return problem._replace(write_first=np.zeros_like(problem.write_first))
 
 
 def with_pairs(problem: OrderProblem, pairs: Edges) -> OrderProblem:
-    """Demand also that the source of each pair commits before its target starts."""
+    """Make a problem that also requires that the source of each pair commits before its target starts."""
     after, m = problem.after, len(problem.happened)
     source = np.repeat(np.arange(m, dtype=np.int32), np.diff(after.first))
     joined, _ = build_graph(Edges(source, after.target, after.kind), pairs, m)
@@ -245,7 +246,7 @@ def with_pairs(problem: OrderProblem, pairs: Edges) -> OrderProblem:
 
 
 def writers_before_readers(txns: Transactions, base: Int64, written: Written, lists: bool) -> Edges:
-    """Link every read to the writer of what it shows, also the second read of a key."""
+    """Link every read, even a second read of a key, to the writer of the element that it shows."""
     shown = shown_by_reads(txns, base, written, lists)
     rows = np.flatnonzero(shown >= 0)
     by, reader = written.writer[shown[rows]], np.searchsorted(txns.first, rows, side="right") - 1
@@ -254,7 +255,7 @@ def writers_before_readers(txns: Transactions, base: Int64, written: Written, li
 
 
 def session_edges(sessions: Int32) -> Edges:
-    """Link each transaction to the next one of its session; sessions: as in `problem_of`."""
+    """Link each transaction to the next one of its session.  sessions: as in `problem_of`."""
     source = np.flatnonzero(sessions >= 0).astype(np.int32)
     return Edges(source, sessions[source], np.full(len(source), PROCESS, np.int8))
 
@@ -267,16 +268,17 @@ NO_EDGES = Edges(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.in
 
 _ONE = np.uint64(1)
 _WORDS_PER_STEP = 32
-"""A step of the search takes as long as so many words."""
+"""Number of words read in the time of one step of the search."""
 
 _EDGES_MAX = 20_000_000
 
 
 class Forced(NamedTuple):
-    """edges: the source commits before the target starts in every answer; a circle of them proves that there is none.
+    """The order that is forced.
 
-    place: int64 per transaction, how many come before it less how many come after it: a guess of its place.
-    steps: what it cost, in steps of the search.
+    edges: the source commits before the target starts in every answer; a circle of edges proves that there is none
+    place: int64 per transaction, number of its predecessors minus number of its successors: a guess of its place
+    steps: cost, in steps of the search
     """
 
     edges: Edges
@@ -285,7 +287,7 @@ class Forced(NamedTuple):
 
 
 def forced_order(problem: OrderProblem, steps_max: int) -> Forced:
-    """Return what is forced; less of it if the steps run out.  problem: with readers."""
+    """Return the forced order, or a part of it if the steps run out.  problem: a problem with readers."""
     writes = len(problem.write_key)
     key_first, by_key = grouped(problem.write_key, len(problem.version_txn) - writes)
     versions = np.repeat(np.arange(len(problem.version_txn)), np.diff(problem.reader_first))
@@ -305,7 +307,7 @@ def forced_order(problem: OrderProblem, steps_max: int) -> Forced:
 
 @kernel
 def _saturated(problem: OrderProblem, key_first: Int64, by_key: Int32, pairs: Int32, steps_max: int) -> Forced:
-    """Add what follows from pairs of transactions (int32[2, pairs], sources and targets), until nothing new does."""
+    """Add the edges that follow from `pairs` (int32[2, pairs], sources and targets), until no new edge follows."""
     m, keys, n = problem.happened.shape[0], key_first.shape[0] - 1, pairs.shape[1]
     nothing = Edges(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int8))
     place, steps = np.zeros(m, np.int64), n
@@ -341,7 +343,7 @@ def _saturated(problem: OrderProblem, key_first: Int64, by_key: Int32, pairs: In
 
 @kernel
 def _topological(graph: Graph, incoming: Int32) -> Int32:
-    """Return the nodes in an order of the edges; fewer than all if there is a circle.  Consumes `incoming`."""
+    """Return the nodes in an order of the edges, or only some of them if there is a circle.  Consumes `incoming`."""
     m = incoming.shape[0]
     order = np.empty(m, np.int32)
     n = 0
@@ -362,12 +364,12 @@ def _topological(graph: Graph, incoming: Int32) -> Int32:
 
 
 Words = npt.NDArray[Any]
-"""uint64[nodes, words]: bit u of row t is set if t leads to u, and for t itself."""
+"""uint64[nodes, words]: bit u of row t is set if t leads to u; bit t is also set."""
 
 
 @kernel
 def _reachable(first: Int64, target: Int32, order: Int32) -> Words:
-    """Return what each node leads to.  order: the nodes, each after those that it has edges to."""
+    """Return the nodes to which each node leads.  order: the nodes, each after the targets of its edges."""
     m = order.shape[0]
     words = np.zeros((m, m // 64 + 1), np.uint64)
     for node in order:
@@ -396,7 +398,7 @@ def _count(words: Words, t: int) -> int:
 
 @inner_kernel
 def _comes_first(problem: OrderProblem, after: Words, a: int, b: int) -> bool:
-    """Return whether version a certainly comes before version b of the same key: a leads to b, or to a reader of b."""
+    """Return True if version a certainly precedes version b of the same key: a leads to b, or to a reader of b."""
     by = problem.version_txn[a]
     if _leads(after, by, problem.version_txn[b]):
         return True
@@ -408,7 +410,7 @@ def _comes_first(problem: OrderProblem, after: Words, a: int, b: int) -> bool:
 
 @inner_kernel
 def _force(problem: OrderProblem, after: Words, a: int, b: int, pairs: Int32, n: int) -> int:
-    """Add that version a and its readers come before version b, where it is new; returns the number of edges."""
+    """Add the new edges from version a and its readers to version b.  Returns the number of edges."""
     by, then = problem.version_txn[a], problem.version_txn[b]
     if not _leads(after, by, then):
         pairs[0, n], pairs[1, n] = by, then

@@ -1,7 +1,7 @@
-"""Replays an order of transactions and compares every read with what it should show.
+"""Replays an order of transactions and compares every read with the value that it should show.
 
-This shares no code with the search that found the order.  It reads the micro-operations themselves, keeps the state of
-every key, and carries out one event after another.  A verdict of *valid* is given only for an order that passes here.
+This module shares no code with the search that found the order.  It reads the micro-operations themselves, tracks the
+state of every key, and executes one event after another.  A verdict is *valid* only for an order that passes here.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from checkers.kernels.jit import inner_kernel, kernel
 from checkers.kernels.transactions.columns import NEVER, NIL_VALUE, OK, WRITE, Transactions
 
 FITS = -1
-"""The order explains every read, and keeps to sessions and to real time."""
+"""The order explains every read, and respects sessions and real time."""
 
 
 @kernel
 def replay_registers(txns: Transactions, order: Int32, key_count: int, snapshots: bool, skipped: Bools) -> int:
     """Return FITS, or the place of the first event that contradicts the history.
 
-    order: transactions, or 2 t for a start and 2 t + 1 for a commit.  skipped: per key, whether it is not judged.
+    order: transactions, or 2 t for a start and 2 t + 1 for a commit
+    skipped: per key, True if it is not judged
     """
     held = np.full(key_count, NIL_VALUE, np.int32)
     written_at = np.full(key_count, -1, np.int64)
@@ -54,7 +55,7 @@ def replay_registers(txns: Transactions, order: Int32, key_count: int, snapshots
 
 @kernel
 def replay_lists(txns: Transactions, base: Int64, order: Int32, snapshots: bool, skipped: Bools) -> int:
-    """Act like `replay_registers`, for lists; base: where the elements of each key begin."""
+    """Replay lists like `replay_registers`.  base: where the elements of each key begin."""
     key_count = base.shape[0] - 1
     room = np.zeros(key_count + 1, np.int64)
     for row in range(txns.kind.shape[0]):
@@ -111,7 +112,7 @@ def _same(lists: Int32, a: int, held: Int32, b: int, size: int) -> bool:
 
 @inner_kernel
 def _ends_with_own(txns: Transactions, t: int, row: int, key: int, count: int) -> bool:
-    """Return whether the list that a row read ends with the transaction's own earlier appends, `count` of them."""
+    """Return True if the list that a row read ends with the transaction's own earlier appends, `count` of them."""
     if count == 0:
         return True
     at = txns.list_first[row + 1] - count
@@ -125,7 +126,7 @@ def _ends_with_own(txns: Transactions, t: int, row: int, key: int, count: int) -
 
 @kernel
 def reads_after_writes(txns: Transactions, base: Int64, order: Int32, skipped: Bools) -> bool:
-    """Return whether each value that a transaction reads was written by one before it in the order, or by itself."""
+    """Return True if each value that a transaction reads was written before it in the order, or by itself."""
     written = np.zeros(base[-1], np.bool_)
     for t in order:
         for row in range(txns.first[t], txns.first[t + 1]):
@@ -143,9 +144,9 @@ def reads_after_writes(txns: Transactions, base: Int64, order: Int32, skipped: B
 
 @kernel
 def keeps_sessions(process: Int32, order: Int32, snapshots: bool, process_count: int) -> bool:
-    """Return whether transactions of one process follow one another.
+    """Return True if the order keeps the order of the transactions of each process.
 
-    process: numbered from 0, in order of invocation.
+    process: numbered from 0, in order of invocation
     """
     latest = np.full(process_count, -1, np.int64)
     running = np.full(process_count, -1, np.int64)
@@ -165,7 +166,8 @@ def keeps_sessions(process: Int32, order: Int32, snapshots: bool, process_count:
 
 @kernel
 def keeps_real_time(txns: Transactions, order: Int32, snapshots: bool) -> bool:
-    """Return whether no transaction starts before one that completed before its invoke has committed."""
+    """Return True if the order respects real time: a transaction starts only after every transaction that completed
+    before its invoke has committed."""
     first_end = NEVER
     for at in range(order.shape[0] - 1, -1, -1):
         t = order[at] // 2 if snapshots else order[at]

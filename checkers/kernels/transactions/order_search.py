@@ -1,39 +1,41 @@
 """Decides whether an order of all events of a problem exists (`order_problem.py`), and finds one.
 
-*On demand.*  Events are placed one by one, by a guess of their order.  Before an event is placed, all that must precede
-it is placed.  A write waits until the readers of the version that it overwrites are placed.  Under snapshot isolation a
-transaction holds the keys that it writes from its start to its commit.  If all events are placed, their order answers
+*On demand.*  Events are placed one by one, in a guessed order.  Before an event is placed, all events that must precede
+it are placed.  A write waits until the readers of the version that it overwrites are placed.  Under snapshot isolation
+a transaction locks the keys that it writes from its start to its commit.  If all events are placed, their order answers
 the question.
 
-*A circle.*  An event that waits is put on a stack, and what it waits for comes next.  If that is on the stack already,
-its events wait in a circle.  The circle rests on *assumptions* of the form "w was placed before u, and both write one
-key": these are why its members wait.  So it proves that one of them is wrong.
+*A circle.*  An event that waits is put on a stack, and the event for which it waits comes next.  If the latter is on
+the stack already, the events from there on wait in a circle.  The circle rests on *assumptions* of the form "w was
+placed before u, and both write one key": these are the reasons why its members wait.  So the circle proves that one of
+the assumptions is wrong.
 
-    no assumption    the circle consists of demanded order and of reads: there is no order at all
-    one              its opposite, u before w, is certain.  It becomes an edge
-    several          one of the opposites holds: a *clause*.  Decide for one, and return to the rest if that fails
+    no assumption    the circle consists of required order and of reads: there is no order at all
+    one              its opposite, u before w, is certain.  The opposite becomes an edge
+    several          one of the opposites is true: a *clause*.  Decide for one, and try the others if it fails
 
 An edge *rests on* the decisions that its circle rests on; the newest of them is its level.  When a circle has no
-assumption but rests on decisions, the newest of these was wrong.  Its opposite rests on the others alone, and the next
-opposite of the clause is decided for.  The last opposite of a clause rests on what its circle rested on, and on what
-refuted the others.  So a contradiction is never blamed on decisions that have no part in it.  A circle that rests on
-no assumption and no decision proves that there is no order.  So the search is complete.  It is exponential at worst,
-since the question is NP-complete (Papadimitriou 1979), and therefore it has a budget.
+assumption but rests on decisions, the newest of these was wrong.  The opposite of this decision rests on the other
+decisions alone, and the next opposite of the clause is chosen.  The last opposite of a clause rests on the decisions of
+its circle and on the decisions that refuted the other opposites.  So a contradiction is never blamed on unrelated
+decisions.  A circle that rests on no assumption and no decision proves that there is no order.  So the search is
+complete.  It is exponential at worst, since the question is NP-complete (Papadimitriou 1979), and therefore it has a
+budget.
 
-After a new edge, events are taken back from the end only as far as the edge's target.  What is placed is always near a
-beginning of the guess, so this is not far.  A good guess needs no step back, and then all takes O(events + reads +
-writes).
+After a new edge, events are taken back from the end only as far as the edge's target.  The placed events are always
+close to a prefix of the guess, so this is not far.  With a good guess no event is taken back, and the search takes
+O(events + reads + writes).
 
-*Real time* costs no edges.  The first completion of a transaction that is not placed is *due*.  A transaction invoked
-after it waits for it.
+*Real time* costs no edges.  Of the completed transactions that are not placed, the first to complete is *due*.  A
+transaction invoked after this completion waits for it.
 
-*Guess.*  Where each event probably belongs.
+*Guess.*  The probable place of each event.
 
-A search for an order tries events by this guess, and a good guess needs no step back.  Any guess is sound.
+The search tries events in the guessed order, and a good guess needs no step back.  Any guess is sound.
 
-A transaction probably commits when it completes.  One of unknown outcome commits before the first reader of its writes.
-Under snapshot isolation a start is probably the invoke.  In a serial database it is rather just before the commit.
-Time stamps of the system show both exactly (Chronos and Aion, ICDE 2025).
+A transaction probably commits when it completes.  A transaction of unknown outcome commits before the first reader of
+its writes.  Under snapshot isolation a start is probably the invoke.  In a serial database the start is rather just
+before the commit.  Time stamps of the system show both exactly (Chronos and Aion, ICDE 2025).
 """
 
 from __future__ import annotations
@@ -48,27 +50,32 @@ from checkers.kernels.transactions.columns import NEVER, Transactions
 from checkers.kernels.transactions.order_problem import OrderProblem
 
 NO_ORDER, ORDER, UNDECIDED = 0, 1, 2
-"""The outcomes; UNDECIDED: the budget of steps ran out."""
+"""Outcomes of a search.  UNDECIDED: the budget of steps ran out."""
 
 PLACED, NEXT, DUE, EDGES, ALTERNATIVES, LEVEL, STEPS, ROUNDS, LEARNED, DECISIONS, CONFLICTS, UNDONE = range(12)
-"""Places in `Search.at`.  NEXT: all events of lower ranks are placed.  STEPS counts looks at an event and steps back.
-LEARNED, DECISIONS and CONFLICTS count circles with one, several and no assumptions."""
+"""Indices into `Search.at`.
+
+NEXT: all events of lower ranks are placed
+STEPS: number of examined events and of events taken back
+LEARNED, DECISIONS, CONFLICTS: number of circles with one, several and no assumptions"""
 
 _EDGES_PER_EVENT, _EDGES_MIN = 4, 1 << 16
 _NOTHING = -1
 
 _RESTS_MAX = 6
-"""Maximum number of decisions noted for an edge that rests on them, newest first.
+"""Maximum number of decisions stored for an edge that rests on them, newest first.
 
-If there are more, the last entry is negative: the edge may rest on all decisions from that level down.  To note more
-decisions than an edge rests on is sound, and costs steps."""
+If there are more, the last entry is negative: the edge may rest on all decisions from that level down.  Storing more
+decisions than those on which an edge rests is sound, but costs steps."""
 
 
 class Time(NamedTuple):
-    """Real time, if it is demanded; empty arrays otherwise.
+    """Real time, if it is required; empty arrays otherwise.
 
-    invoked: int64 per transaction.  by_end: transactions that completed, in order of completion.  end_rank: per
-    transaction, its place there, or -1.  ended: int64, the positions of their completions.
+    invoked: int64 per transaction
+    by_end: transactions that completed, in order of completion
+    end_rank: per transaction, its index in `by_end`, or -1
+    ended: int64, the positions of their completions
     """
 
     invoked: Int64
@@ -88,22 +95,28 @@ class Guess(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The state of a search.  Event numbers: t where start and commit are one, else 2 t and 2 t + 1.
+    """The state of a search.  Event numbers: t if start and commit are one event, else 2 t and 2 t + 1.
 
-    position: per event, its place in `order`, or -1.  order: the placed events.
-    unread: per version, how many of its readers are not placed.  cursor: where to look for one of them.  Both are empty
-    if no write waits for readers.
-    current: per key, its version after the placed events.  replaced: per version, the version that it overwrote.
-    holder: per key, the transaction that holds it, or -1.
-    edge_*: the edges that were found, in this order.  edge_next, edge_head: their chains by target, latest first.
-    edge_rests: int32[edges, _RESTS_MAX], the levels of the decisions that each edge rests on, newest first, then 0.
-    level_edges: per level, how many edges there were at its decision.
-    level_rests: int32[levels, _RESTS_MAX], what the clause of each decision rests on without it.
-    rests: int32[_RESTS_MAX], what the present circle rests on.
-    clause_*: alternatives that are left: the level of their decision, and u and w of "u before w".
-    stack: events that wait.  stack_edge: the edge that each waits for, or -1.  stack_w: the transaction w of the
-    assumption, or -1.  seen: per event, the round in which it came onto the stack.
-    involved: per transaction, 1 if a circle held it.  at: see the constants above.
+    position: per event, its index in `order`, or -1
+    order: the placed events
+    unread, cursor: per version, number of its readers that are not placed, and where to look for one; both arrays are
+        empty if no write waits for readers
+    current: per key, its version after the placed events
+    replaced: per version, the version that it overwrote
+    holder: per key, the transaction that has locked it, or -1
+    edge_*: the edges that were found, in this order
+    edge_next, edge_head: chains of edges by target, latest first
+    edge_rests: int32[edges, _RESTS_MAX], levels of the decisions that each edge rests on, newest first, then 0
+    level_edges: per level, number of edges at its decision
+    level_rests: int32[levels, _RESTS_MAX], the other decisions on which the clause of each decision rests
+    rests: int32[_RESTS_MAX], the decisions on which the present circle rests
+    clause_*: remaining alternatives: the level of their decision, and u and w of "u before w"
+    stack: events that wait
+    stack_edge: the edge for which each waits, or -1
+    stack_w: the transaction w of the assumption, or -1
+    seen: per event, the round in which it was put on the stack
+    involved: per transaction, 1 if a circle contained it
+    at: see the constants above
     """
 
     position: Int32
@@ -134,10 +147,10 @@ class Search(NamedTuple):
 
 @kernel
 def find_order(problem: OrderProblem, time: Time, guess: Guess, snapshots: bool, steps_max: int) -> tuple[int, Search]:
-    """Return (NO_ORDER, ORDER or UNDECIDED; the search).  If ORDER, `search.order` holds all events.
+    """Return (NO_ORDER, ORDER or UNDECIDED; the search).  If ORDER, `search.order` contains all events.  If NO_ORDER,
+    `search.involved` marks the transactions on which the proof rests.
 
-    snapshots: snapshot isolation, where start and commit are two events.  If NO_ORDER, `search.involved` marks the
-    transactions that the proof rests on.
+    snapshots: True for snapshot isolation, where start and commit are two events
     """
     search = _new_search(problem, guess, snapshots)
     while True:
@@ -192,7 +205,7 @@ def _new_search(problem: OrderProblem, guess: Guess, snapshots: bool) -> Search:
 
 @inner_kernel
 def _has_room(search: Search) -> bool:
-    """Return whether a conflict, which adds two edges, and the clause of a longest circle find room."""
+    """Return True if there is room for the two edges of a conflict and for the clause of a circle of maximum length."""
     room = search.edge_source.shape[0]
     return bool(search.at[EDGES] + 2 <= room and search.at[ALTERNATIVES] + search.seen.shape[0] <= room)
 
@@ -252,7 +265,7 @@ def _place_until_circle(
 
 @inner_kernel
 def _waits_for(problem: OrderProblem, time: Time, search: Search, event: int, snapshots: bool) -> tuple[int, int, int]:
-    """Return (an event that must precede this one, or -1; the edge, or -1; w of the assumption, or -1)."""
+    """Return (an event that must precede this event or -1, the edge or -1, w of the assumption or -1)."""
     t = event // 2 if snapshots else event
     if snapshots and event % 2 == 1:
         if search.position[event - 1] < 0:
@@ -336,7 +349,7 @@ def _place(problem: OrderProblem, search: Search, event: int, snapshots: bool) -
 
 @inner_kernel
 def _demand(problem: OrderProblem, time: Time, guess: Guess, search: Search, edge: int, snapshots: bool) -> None:
-    """Take events back as far as a new edge needs, and demand it from now on."""
+    """Take events back as far as a new edge needs, and require the edge from now on."""
     source, target = search.edge_source[edge], search.edge_target[edge]
     at = search.position[target]
     if at >= 0 and (search.position[source] < 0 or search.position[source] > at):
@@ -379,7 +392,7 @@ def _take_back(problem: OrderProblem, time: Time, guess: Guess, search: Search, 
 
 @inner_kernel
 def _conclude(search: Search, begin: int, end: int, snapshots: bool) -> int:
-    """Conclude edges from a circle.  Returns their number; 0 if there is no order."""
+    """Learn edges from a circle.  Returns the number of edges; 0 if there is no order."""
     first = search.at[ALTERNATIVES]
     _note_alternatives(search, begin, end, snapshots)
     count = search.at[ALTERNATIVES] - first
@@ -403,7 +416,7 @@ def _conclude(search: Search, begin: int, end: int, snapshots: bool) -> int:
 
 @inner_kernel
 def _note_alternatives(search: Search, begin: int, end: int, snapshots: bool) -> None:
-    """Note the opposites of a circle's assumptions as alternatives, and in `search.rests` what the circle rests on."""
+    """Store the opposites of a circle's assumptions as alternatives, and the circle's decisions in `search.rests`."""
     _rest_on(search.rests, 0)
     for i in range(begin, end):
         u, w = search.stack[i] // 2 if snapshots else search.stack[i], search.stack_w[i]
@@ -433,7 +446,7 @@ def _copy(rests: Int32, into: Int32) -> None:
 
 @inner_kernel
 def _rest_also_on(rests: Int32, others: Int32) -> None:
-    """Join the decisions `others` to `rests`."""
+    """Add the decisions `others` to `rests`."""
     for j in range(_RESTS_MAX):
         level, and_below = abs(others[j]), others[j] < 0
         if level == 0:
@@ -463,7 +476,7 @@ def _rest_also_on(rests: Int32, others: Int32) -> None:
 
 @inner_kernel
 def _drop_newest(rests: Int32) -> None:
-    """Take the newest decision out of what something rests on."""
+    """Remove the newest decision from `rests`."""
     if rests[0] < 0:
         rests[0] += 1
         return
@@ -474,7 +487,7 @@ def _drop_newest(rests: Int32) -> None:
 
 @inner_kernel
 def _bring_best_to_end(search: Search, first: int, level: int, snapshots: bool) -> int:
-    """Move the alternative whose w was placed last to the end: it needs the fewest steps back.  Returns its place."""
+    """Move the alternative whose w was placed last to the end: it needs the fewest steps back.  Returns its index."""
     best = first
     for i in range(first, search.at[ALTERNATIVES]):
         search.clause_level[i] = level
@@ -490,10 +503,9 @@ def _bring_best_to_end(search: Search, first: int, level: int, snapshots: bool) 
 
 @inner_kernel
 def _conflict(search: Search, snapshots: bool) -> int:
-    """Return a circle of demanded order and edges, which rests on `search.rests`: the newest of these decisions was
-    wrong.
+    """Undo the newest decision that the present circle rests on, because the circle has no assumption.
 
-    Returns the number of new edges.  If it rests on no decision there is none: no order exists.
+    Returns the number of new edges; 0 if the circle rests on no decision, so that no order exists.
     """
     search.at[CONFLICTS] += 1
     level = abs(int(search.rests[0]))
@@ -521,7 +533,7 @@ def _conflict(search: Search, snapshots: bool) -> int:
 
 @inner_kernel
 def _forget_edges(search: Search, level: int) -> None:
-    """Forget the edges of this level and above.  All of them were found after the decision of this level."""
+    """Drop the edges of this level and above.  All of them were found after the decision of this level."""
     first, end = search.level_edges[level], search.at[EDGES]
     for edge in range(end - 1, first - 1, -1):
         search.edge_head[search.edge_target[edge]] = search.edge_next[edge]
@@ -539,7 +551,7 @@ def _forget_edges(search: Search, level: int) -> None:
 
 @inner_kernel
 def _note_edge(search: Search, u: int, w: int, rests: Int32, snapshots: bool) -> None:
-    """Note that u must commit before w starts; it counts from `_demand` on."""
+    """Store the edge "u must commit before w starts".  `_demand` applies it."""
     edge = search.at[EDGES]
     search.at[EDGES] = edge + 1
     search.edge_source[edge], search.edge_target[edge] = _commit(u, snapshots), _start(w, snapshots)
@@ -547,7 +559,7 @@ def _note_edge(search: Search, u: int, w: int, rests: Int32, snapshots: bool) ->
 
 
 _ROUNDS = 3
-"""Passes that improve the positions of unknown outcomes by those of their successors."""
+"""Number of passes that improve the positions of unknown outcomes by those of their successors."""
 
 
 def guess_of(
@@ -555,8 +567,8 @@ def guess_of(
 ) -> Guess:
     """Return the ranks of all events.
 
-    starts_early: whether a start is the invoke, or just before the commit.  begin: positions of the starts, if they are
-    known better than by the invokes.
+    starts_early: True if a start is the invoke, False if it is just before the commit
+    begin: positions of the starts, if they are known better than from the invokes
     """
     end = _ends(txns, problem)
     if not snapshots:
@@ -569,7 +581,7 @@ def guess_of(
 
 
 def ranked(moments: Int64, happened: Bools) -> Guess:
-    """Return the ranks of events by these moments, those of equal ones in the order of the events."""
+    """Rank events by these moments.  Events with equal moments keep their order."""
     by_rank = np.argsort(moments, kind="stable").astype(np.int32)
     by_rank = by_rank[happened[by_rank]]
     rank = np.full(len(moments), -1, np.int32)

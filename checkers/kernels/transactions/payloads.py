@@ -2,13 +2,13 @@
 
 The kernels read the form of recorded histories: `[["append", key, value], ["r", key, [value, ...]], ...]`.  Keys are
 text or integers; values are integers from 0 to 2^31 - 1.
-Other JSON (a value that is text, an escape in a key) is *strange*.  The slower reader reads it, and reports the error
-if it is no transaction.
+Other JSON (a value that is text, an escape in a key) is *unsupported*.  A slower reader reads it, and reports an error
+if the JSON is no transaction.
 
-Payloads are read twice.  The first pass counts, which gives every micro-operation its place in columns ordered by
+Payloads are read twice.  The first pass counts, so that every micro-operation gets its place in columns ordered by
 transaction.  The second pass writes the columns.  Texts are compared byte by byte, and numbered in order of appearance.
 
-*Numbers.*  The values of each key are numbered, so that an array can hold what is known of each value.
+*Numbers.*  The values of each key are numbered, so that an array can contain the facts about each value.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ _ZERO, _NINE, _R, _N = 48, 57, 114, 110
 class Pairs(NamedTuple):
     """Transactions in order of invocation.
 
-    process to completed: as in `kernels.transactions.Transactions`.  ended: row of the completion, also of an info, or
-    -1.  described: row of the event whose payload shows what the transaction did.
+    process to completed: as in `kernels.transactions.Transactions`
+    ended: row of the completion, even if it is an info; or -1
+    described: row of the event whose payload shows what the transaction did
     """
 
     process: Int32
@@ -51,8 +52,8 @@ class Pairs(NamedTuple):
 class Texts(NamedTuple):
     """Numbered texts: a table of hashes, and the text of each number, text[first[n]:first[n + 1]].
 
-    within: the number of the key to which a value belongs; equal texts of two keys are different texts.
-    counts: int64[1], the number of texts.
+    within: number of the key to which a value belongs; equal texts of two keys are different texts
+    counts: int64[1], number of texts
     """
 
     slots: Int32
@@ -75,7 +76,7 @@ class Columns(NamedTuple):
 
 
 def pair(process: Int32, dense: Int32, process_count: int, type_: Int8, mine: Bools) -> Pairs:
-    """Pair the events selected by `mine`; positions are rows.  dense: processes numbered from 0."""
+    """Pair the events selected by `mine`.  Positions are rows.  dense: processes numbered from 0."""
     rows = np.flatnonzero(mine)
     mate, of_rows = mates(dense[rows], type_[rows], process_count), type_[rows]
     invokes = np.flatnonzero(of_rows == INVOKE)
@@ -88,10 +89,11 @@ def pair(process: Int32, dense: Int32, process_count: int, type_: Int8, mine: Bo
 
 @kernel
 def count(data: Bytes, offsets: Int64, first_row: int, owner: Int32, sizes: Int64, elements: Int64) -> int:
-    """Count micro-operations (`sizes`) and list elements, per transaction, of a stretch of rows.
+    """Count micro-operations (`sizes`) and list elements, per transaction, in consecutive rows.
 
-    data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.  owner: per row, the transaction that its
-    payload describes, or -1.  Returns 0, or -2 - the first strange row.
+    Returns 0, or -2 - the first unsupported row.  data[offsets[i]:offsets[i + 1]] is the payload of row first_row + i.
+
+    owner: per row, the transaction that its payload describes, or -1
     """
     for i in range(offsets.shape[0] - 1):
         t = owner[first_row + i]
@@ -144,10 +146,12 @@ def write(
     keys: Texts,
     columns: Columns,
 ) -> tuple[Texts, int]:
-    """Write the micro-operations of a stretch of rows into the columns.
+    """Write the micro-operations of consecutive rows into the columns.
 
-    element_first: per transaction, where its list elements begin.  lists: whether the model is list-append.
-    Returns (keys, 0 or -2 - the first strange row).
+    Returns (keys, 0 or -2 - the first unsupported row).
+
+    element_first: per transaction, where its list elements begin
+    lists: True if the model is list-append
     """
     for i in range(offsets.shape[0] - 1):
         t = owner[first_row + i]
@@ -199,7 +203,7 @@ def spaces(data: Bytes, at: int, end: int) -> int:
 
 @inner_kernel
 def after(data: Bytes, at: int, end: int, byte: int) -> int:
-    """Skip this byte and the spaces after it; returns the position, or -1 if the byte does not come next."""
+    """Skip this byte and the spaces after it.  Returns the next position, or -1 if the byte does not come next."""
     at = spaces(data, at, end)
     if at < 0 or at >= end or data[at] != byte:
         return -1
@@ -208,7 +212,7 @@ def after(data: Bytes, at: int, end: int, byte: int) -> int:
 
 @inner_kernel
 def _function(data: Bytes, at: int, end: int, lists: bool) -> tuple[bool, int]:
-    """Read the function of a micro-operation; returns (whether it is a read, where it ends or -1 if unknown)."""
+    """Read the function of a micro-operation.  Returns (True if it is a read, where it ends or -1 if unknown)."""
     if at < 0 or at + 8 > end or data[at] != _QUOTE:
         return False, -1
     if data[at + 1] == _R and data[at + 2] == _QUOTE:
@@ -224,7 +228,7 @@ def _function(data: Bytes, at: int, end: int, lists: bool) -> tuple[bool, int]:
 
 @inner_kernel
 def key_text(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Return (begin, end) of the text of a key, with its quotes; -1 if it is missing or cannot be compared bytewise."""
+    """Return (begin, end) of a key's text, with its quotes; -1 if it is missing or cannot be compared bytewise."""
     if at < 0 or at >= end:
         return -1, -1
     begin = at
@@ -245,7 +249,7 @@ def key_text(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @inner_kernel
 def integer(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Read an integer from 0 to 2^31 - 1; returns (value, where it ends, or -1 if there is none)."""
+    """Read an integer from 0 to 2^31 - 1.  Returns (value, where it ends, or -1 if there is none)."""
     value, digits = 0, 0
     if at < 0:
         return -1, -1
@@ -268,7 +272,7 @@ def null(data: Bytes, at: int, end: int) -> int:
 
 @inner_kernel
 def _list(data: Bytes, at: int, end: int, lists: Int32, element: int) -> tuple[int, int]:
-    """Read a list of integers, or null; returns (where the next list's elements go, where this one ends)."""
+    """Read a list of integers, or null.  Returns (where the elements of the next list go, where this list ends)."""
     if at >= 0 and at < end and data[at] == _N:
         return element, null(data, at, end)
     at = after(data, at, end, _OPEN)
@@ -313,7 +317,7 @@ def find(texts: Texts, data: Bytes, begin: int, end: int, within: int) -> tuple[
 
 @kernel
 def add(texts: Texts, data: Bytes, begin: int, end: int, within: int, hashed: np.uint64) -> tuple[Texts, int]:
-    """Return the texts with one more, in a larger room if necessary."""
+    """Add a text, in a larger room if necessary.  Returns (texts, the number of the new text)."""
     number = texts.counts[0]
     slots, hashes, first, text, withins = texts.slots, texts.hashes, texts.first, texts.text, texts.within
     if number == hashes.shape[0]:
@@ -346,9 +350,9 @@ def _put(slots: Int32, hashed: np.uint64, number: int) -> None:
 
 @kernel
 def are_dense(columns: Columns, key_count: int) -> bool:
-    """Return whether values can serve as their own numbers.
+    """Return True if values can serve as their own numbers.
 
-    They can if the largest value written to each key is not far above the number of its writes.
+    They can if the largest value written to each key is not far above the number of the key's writes.
     """
     highest, written = np.zeros(key_count, np.int64), np.zeros(key_count, np.int64)
     for row in range(columns.kind.shape[0]):
@@ -362,7 +366,9 @@ def are_dense(columns: Columns, key_count: int) -> bool:
 def number_values(key: Int64, value: Int64, key_count: int) -> tuple[Int32, Int64, Int64]:
     """Number the values of each key from 0, in order of appearance.
 
-    key: int64, from 0.  Returns (int32: the number of each value; base, names: names[base[key] + number] is the value).
+    Returns (int32: number of each value; base, names: names[base[key] + number] is the value).
+
+    key: int64, from 0
     """
     import pyarrow as pa  # values that are their own numbers need no tables
 

@@ -1,41 +1,41 @@
-"""Judges transactions over registers: which version order follows from unique writes, and the dependencies.
+"""Judges transactions over registers: derives the version order from unique writes, and the dependencies.
 
 Theory (Elle, section 5).  A read of a register identifies the writer of the value, and nothing else.  Two conclusions
 are certain:
 
   * The initial state (nil) comes before every write of the key.
-  * A transaction that read v1 and then wrote v2 put v2 after v1.  Any other order would be a cycle of one wr and one
+  * If a transaction read v1 and then wrote v2, v2 comes after v1.  Any other order would be a cycle of one wr and one
     ww, which is a G1c as well.
 
 So there is a wr from a writer to a reader.  There is an rw from a reader of a version to the writers of versions that
 are known to follow it.  The kernel does *not* conclude
 
   * any order between two blind writes, so it finds no ww, no G0, and no lost update of blind writes;
-  * anything from a transaction of unknown outcome whose writes no one read;
+  * anything from a transaction of unknown outcome whose writes no transaction read;
   * anything from time, which orders versions only under some models.
 
-Only a transaction's last write of a key is a version.  Reading an earlier one is an anomaly, and orders nothing.
+Only a transaction's last write of a key is a version.  Reading an earlier write is an anomaly, and orders nothing.
 
-A value that was written to a key more than once identifies no writer.  Reading it is an anomaly only if every write of
-it failed.
+A value that was written to a key more than once identifies no writer.  Reading such a value is an anomaly only if every
+write of it failed.
 
-*Versions in time.*  Concludes which versions of a register certainly follow others, from the order in which
-transactions met them.
+*Versions in time.*  `versions_in_time` concludes which versions of a register certainly follow others, from the order
+in which transactions met the versions.
 
-Theory.  A transaction *meets* a version if it wrote it or read it.  Let a transaction that met v complete before
-another that met w was invoked.  Where real time counts, w before v would then be a cycle, whose class depends on the
-two meetings:
+Theory.  A transaction *meets* a version if it wrote it or read it.  Suppose that a transaction that met v completed
+before a transaction that met w was invoked.  If real time counts, w before v would then be a cycle, whose class depends
+on the two meetings:
 
     wrote v, wrote w    ww and real time: G0              wrong for every model
     read v, wrote w     ww, wr and real time: G1c         wrong from read-committed on
     any, read w         the same with one rw: G-single    wrong for repeatable-read and snapshot-isolation on
 
 So v comes before w if the required model forbids that class: the opposite order would itself be a violation.  The same
-holds for transactions of one process if the order of processes counts.
+is true for transactions of one process if the order of processes counts.
 
-There are quadratically many such pairs, so pairs that follow from others are left out. A *frontier* is a set of
-meetings whose transactions have completed. A transaction follows each meeting that is in the frontier when it is
-invoked. When it completes, it replaces the meetings that it follows.
+There are quadratically many such pairs, so pairs that follow from others are left out.  A *frontier* is a set of
+meetings whose transactions have completed.  A transaction follows each meeting that is in the frontier when it is
+invoked.  When the transaction completes, its meeting replaces the meetings that it follows.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def read_registers(txns: Transactions, base: Int64, found: Findings) -> Written:
 
 @inner_kernel
 def _check_read(txns: Transactions, written: Written, t: int, row: int, element: int, found: Findings) -> None:
-    """Check one read of a value that another transaction wrote and that its reader had not met before."""
+    """Check one read of a value that another transaction wrote and that the reading transaction had not met before."""
     if is_rewritten(written, element):
         if shows_failed(written.rewrites, element, 1):
             note(found, ABORTED_READ, t, row, written.rewrites.aborted[element])
@@ -140,11 +140,13 @@ def _check_read(txns: Transactions, written: Written, t: int, row: int, element:
 class _RegistersMet(NamedTuple):
     """The latest contact of transactions with each key.
 
-    touched: the last transaction that read or wrote it.  wrote: the last one that wrote it.
-    read: the version that the last transaction read first, or -1.  opened: the same, or -1 if a later read of the key
-    shows another one: that is an anomaly (internal), which rules out every level that counts rw.
-    updated_by: per version, the transaction that read it and then wrote the key.
-    previous: per element, the version known to come before it, or -1.
+    touched: the last transaction that read or wrote it
+    wrote: the last transaction that wrote it
+    read: the version that the last transaction read first, or -1
+    opened: the same version, or -1 if a later read of the key shows another one: this anomaly (internal) rules out
+        every level that counts rw
+    updated_by: per version, the transaction that read it and then wrote the key
+    previous: per element, the version known to come before it, or -1
     """
 
     touched: Int32
@@ -157,10 +159,10 @@ class _RegistersMet(NamedTuple):
 
 @kernel
 def link(txns: Transactions, base: Int64, written: Written, found: Findings) -> tuple[Edges, Groups]:
-    """Find wr among transactions that happened, and groups for rw; groups are versions.
+    """Find wr among transactions that happened, and groups for rw.  Each version is a group.
 
     The number of a version is that of its element, or elements + key for the initial state of a key.  Readers of the
-    version stand before its group.  Writers of versions that follow it stand after the group.
+    version come before its group.  Writers of versions that follow it come after the group.
     """
     key_count, elements = base.shape[0] - 1, base[base.shape[0] - 1]
     rows = txns.kind.shape[0]
@@ -200,7 +202,7 @@ def link(txns: Transactions, base: Int64, written: Written, found: Findings) -> 
 
 @inner_kernel
 def _link_writer(txns: Transactions, base: Int64, written: Written, t: int, row: int, links: Links) -> int:
-    """Link any read of a key: wr from the writer.  Returns the version read, or -1."""
+    """Link a read of a key: wr from the writer.  Returns the version read, or -1."""
     key, value = txns.key[row], txns.value[row]
     if value < 0:
         return int(base[base.shape[0] - 1] + key)
@@ -223,7 +225,7 @@ def _link_write(
     links: Links,
     found: Findings,
 ) -> None:
-    """Link a write: it follows the initial state, and the version that its transaction read before."""
+    """Link a write: it follows the initial state, and the version that its transaction had read."""
     key, elements = txns.key[row], base[base.shape[0] - 1]
     element = base[key] + txns.value[row]
     if met.touched[key] != t:
@@ -244,7 +246,7 @@ def _link_write(
 
 @kernel
 def _find_cyclic_versions(base: Int64, previous: Int64, found: Findings) -> None:
-    """Find versions that precede themselves, by walks along chains: each has at most one known predecessor."""
+    """Find versions that precede themselves, by walks along chains: each version has at most one known predecessor."""
     walk = np.full(previous.shape[0], -1, np.int64)
     key = 0
     for start in range(previous.shape[0]):
@@ -262,14 +264,15 @@ WRITES_AFTER_WRITES, WRITES_AFTER_ALL, ALL_AFTER_ALL = 0, 1, 2
 """The rules that decide which meetings order versions, in the order of the theory above."""
 
 PAIRS_PER_MEETING_MAX = 32
-"""The largest number of pairs that are concluded.  Drawing fewer conclusions is sound."""
+"""Maximum number of concluded pairs per meeting.  Drawing fewer conclusions is sound."""
 
 
 class Meetings(NamedTuple):
-    """One row per meeting, in order of invocation.
+    """Meetings of transactions with versions, one per row, in order of invocation.
 
-    version: the element.  wrote: True if the transaction wrote it, False if it read it.
-    completed: position, NEVER if the outcome is unknown."""
+    version: the element
+    wrote: True if the transaction wrote it, False if it read it
+    completed: position, NEVER if the outcome is unknown"""
 
     txn: Int32
     key: Int32
@@ -283,7 +286,7 @@ class Meetings(NamedTuple):
 def meetings_of(txns: Transactions, base: Int64, written: Written) -> Meetings:
     """List the meetings of transactions that happened.
 
-    These are last writes of keys, and first reads of values that other transactions wrote last.
+    These are last writes of keys, and first reads of values that are other transactions' last writes.
     """
     rows = txns.kind.shape[0]
     txn, key_of = np.empty(rows, np.int32), np.empty(rows, np.int32)
@@ -317,8 +320,9 @@ def meetings_of(txns: Transactions, base: Int64, written: Written) -> Meetings:
 def versions_in_time(meetings: Meetings, order: Int64, first: Int64, rule: int) -> tuple[Int64, Int64]:
     """Return pairs of versions (earlier, later) of one key.
 
-    order: the meetings by group, within a group in order of invocation.  A group is a key, or a key and a process.
-    first: int64[groups + 1], where each group begins in `order`.  rule: one of the constants above.
+    order: the meetings by group, within a group in order of invocation; a group is a key, or a key and a process
+    first: int64[groups + 1], where each group begins in `order`
+    rule: one of the constants above
     """
     room = PAIRS_PER_MEETING_MAX * max(1, meetings.txn.shape[0])
     earlier, later = np.empty(room, np.int64), np.empty(room, np.int64)

@@ -9,10 +9,11 @@ end, the order in which they left is a strict serialization.  O(transactions + e
 returns to its beginning, or it meets a transaction that is not invoked yet.  By real time, the latter comes after the
 transaction that completed.  The sweep removes one edge of this cycle and continues.  In the end all nodes have a rank.
 Every edge except the broken ones leads to a higher rank, and so does real time.  So *every cycle contains a broken
-edge*, and searches begin there.  Only transactions that are open at one time wait for one another, so walks are short.
+edge*, and searches begin there.  Only transactions that are open at the same time wait for one another, so walks are
+short.
 
-Anti-dependencies are broken first, then wr, then ww.  Hence each cycle of ww and wr contains a broken edge of such a
-kind.  If no such edge is broken, there is no G0 and no G1c, nor a variant of them.
+Anti-dependencies are broken first, then wr, then ww.  Hence each cycle of ww and wr contains a broken edge of kind ww
+or wr.  If no ww or wr edge is broken, there is no G0 and no G1c, nor a variant of them.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from checkers.kernels.transactions.dependencies import PASS, RW, WR, Graph, Reve
 class Sweep(NamedTuple):
     """State of a sweep.
 
-    rank: int32 per node, the order in which they were taken out, -1 before.  unlocked: per node.
-    incoming: int32 per node, edges from nodes that are not out.  event: int32 per position of the history, the
-    transaction t invoked there, or -1 - t where it completed, or NO_EVENT.
+    rank: int32 per node, the order in which nodes were taken out, -1 before
+    unlocked: per node
+    incoming: int32 per node, number of edges from nodes that are not out
+    event: int32 per position of the history; t if transaction t was invoked there, -1 - t if it completed there, or
+        NO_EVENT
     """
 
     rank: Int32
@@ -48,8 +51,8 @@ NO_EVENT = -(2**31)
 def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, event_count: int) -> tuple[Sweep, int]:
     """Sweep until the first transaction is stuck.  Consumes `incoming`.
 
-    Returns (sweep, position of the completion where it is stuck).  The position is event_count if only transactions of
-    unknown outcome remain, and -1 if none remains: then there is no cycle.
+    Returns (sweep, position of the completion at which it is stuck).  The position is `event_count` if only
+    transactions of unknown outcome remain, and -1 if none remains, which means that there is no cycle.
     """
     txn_count = txns.status.shape[0]
     node_count = incoming.shape[0]
@@ -85,7 +88,7 @@ def sweep(txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, ev
 
 @inner_kernel
 def _take_out(node: int, graph: Graph, state: Sweep, broken: Bools, stack: Int32, ranked: int) -> int:
-    """Remove a node, and all nodes that waited only for it; return the number of removed nodes."""
+    """Remove a node, and all nodes that waited only for it.  Returns the number of removed nodes."""
     rank, incoming, unlocked = state.rank, state.incoming, state.unlocked
     stack[0] = node
     size = 1
@@ -122,7 +125,7 @@ class _Walks(NamedTuple):
 def sweep_on(
     txns: Transactions, graph: Graph, backward: Reverse, happened: Bools, state: Sweep, stuck_at: int
 ) -> Int64:
-    """Continue to the end from where `sweep` is stuck; return the removed edges, each of which lies on a cycle."""
+    """Continue to the end from where `sweep` is stuck.  Returns the removed edges, each of which lies on a cycle."""
     txn_count = txns.status.shape[0]
     node_count = state.rank.shape[0]
     broken = np.zeros(max(graph.target.shape[0], 1), np.bool_)
@@ -173,7 +176,7 @@ def _edge_to_break(
     broken: Bools,
     walks: _Walks,
 ) -> int:
-    """Walk from the waiting transaction t along predecessors to a cycle; return the edge to remove."""
+    """Walk from the waiting transaction t along predecessors to a cycle.  Returns the edge to remove."""
     walks.nodes[0] = t
     walks.place[t] = 0
     walks.number[t] = number
@@ -200,8 +203,10 @@ def _edge_to_break(
 def _best_broken(graph: Graph, edges: Int32, begin: int, end: int, txn_count: int) -> int:
     """Choose the edge of a closed walk to remove: an rw if there is one, else a wr.
 
-    edges[begin:end + 1]: each leads to the source of the one before.  An outgoing edge of a group has the kind of its
-    incoming edge and is broken instead of it.  One such edge may represent many.
+    An edge out of a group has the kind of the edge into the group before it, and is broken instead of it, because one
+    edge out of a group may represent many edges.
+
+    edges[begin:end + 1]: the walk; each edge leads to the source of the edge before it
     """
     best, best_kind = np.int64(edges[begin]), -1
     for i in range(begin, end + 1):

@@ -1,10 +1,10 @@
-"""Demands of read-atomic and causal on the order of commits (Biswas & Enea 2019; Møldrup & Pavlogiannis, PLDI 2025).
+"""Requirements of read-atomic and causal on the order of commits (Biswas & Enea 2019; Møldrup & Pavlogiannis 2025).
 
 Both let a transaction read from any transaction that is *visible* to it, but of the visible writers of a key it must
-read the one that commits last:
+read from the one that commits last:
 
-    read-atomic   visible is what the transaction read from, and what its session did before
-    causal        visible is also all that was visible to these
+    read-atomic   the transactions that it read from and the earlier ones of its session are visible
+    causal        all transactions that are visible to these are visible, too
 
 So if t read x from w, every other visible writer of x commits before w.  One order must satisfy these pairs, the reads,
 and the order of sessions.  Visibility does not depend on the order of commits, so one round finds all pairs, and the
@@ -30,7 +30,7 @@ from checkers.kernels.transactions.order_problem import OrderProblem
 
 @kernel
 def atomic_pairs(problem: OrderProblem, by_session: Int32, process: Int32, sessions: bool) -> Edges:
-    """Return the pairs of read-atomic.  by_session: transactions ordered by process, then by invocation."""
+    """Return the pairs that read-atomic requires.  by_session: transactions by process, then by invocation."""
     keys = problem.version_txn.shape[0] - problem.write_key.shape[0]
     latest, latest_of = np.empty(keys, np.int32), np.full(keys, -1, np.int64)
     read, reading = np.empty(keys, np.int32), np.zeros(keys // _BITS + 1, np.uint64)
@@ -89,9 +89,9 @@ def _room_of_reads(problem: OrderProblem) -> _Reads:
 
 @inner_kernel
 def _look_up(problem: OrderProblem, t: int, reads: _Reads) -> int:
-    """Write the reads of a transaction into `reads`, and return their number.
+    """Write the reads of a transaction into `reads`.  Returns the number of reads.
 
-    The versions lie far apart in memory.  The processor fetches them concurrently if nothing depends on them yet.
+    The versions are far apart in memory.  The processor fetches them concurrently if nothing depends on them yet.
     """
     first = problem.read_first[t]
     count = problem.read_first[t + 1] - first
@@ -110,17 +110,20 @@ def _key_of(problem: OrderProblem, version: int) -> int:
 
 @inner_kernel
 def _pair(visible: int, by: int, t: int) -> tuple[int, int]:
-    """Add a pair: a visible writer commits before the one that was read.  No writer commits before the initial state,
-    so that would be a contradiction.
+    """Return the pair (visible writer, writer that was read): the former commits before the latter.
+
+    No writer commits before the initial state, so reading the initial state would be a contradiction.
     """
     return (visible, by) if by >= 0 else (t, visible)
 
 
 @kernel
 def reading_chains(problem: OrderProblem, order: Int32) -> tuple[Int32, Int32, int]:
-    """Partition writers into chains along reads.  Returns (int32 per transaction, its chain or -1; its place; chains).
+    """Partition writers into chains along reads.
 
-    order: all transactions, each after those that it read from.
+    Returns (int32 per transaction, its chain or -1; its place in the chain; number of chains).
+
+    order: all transactions, each after those that it read from
     """
     m = problem.happened.shape[0]
     chain, place, end = np.full(m, -1, np.int32), np.zeros(m, np.int32), np.empty(m, np.int32)
@@ -153,10 +156,12 @@ def session_chains(process: Int32, process_count: int, order: Int32) -> tuple[In
 class _Writers(NamedTuple):
     """The writes of each key, in groups: those of one chain to one key, in the order of the chain.
 
-    key_first: int64[keys + 1]; the groups of a key are key_first[key] to key_first[key + 1].  chain: int32 per group.
-    first: int64[groups + 1]; the writers of group g are writer[first[g]:first[g + 1]].
-    group: int32 per write.  met: int64 per group, the end of the writers that were met so far.
-    last: int32 per group, the place of the last of them, or -1.
+    key_first: int64[keys + 1]; the groups of a key are key_first[key] to key_first[key + 1] - 1
+    chain: int32 per group
+    first: int64[groups + 1]; the writers of group g are writer[first[g]:first[g + 1]]
+    group: int32 per write
+    met: int64 per group, the end of the writers that were met so far
+    last: int32 per group, the place of the last of these writers, or -1
     """
 
     key_first: Int64
@@ -177,13 +182,15 @@ class _Newest(NamedTuple):
 
 @kernel
 def causal_pairs(problem: OrderProblem, order: Int32, chain: Int32, place: Int32, chains: int) -> Edges:
-    """Return the pairs of causal.  order: all transactions, each after those that are visible to it.
+    """Return the pairs that causal requires.
 
-    Most reads add no pair: all other writers of the key lie before the *horizon* of the writer that was read, which saw
-    all of them.  Only for the other reads the chains that wrote the key are searched.
+    Most reads add no pair: all other writers of the key lie before the *horizon* of the writer that was read, and this
+    writer saw all of them.  Only for the other reads the chains that wrote the key are searched.
 
     Time: a clock for each transaction, and the chains that wrote the key for each of these reads.  Memory: 4 bytes for
     each transaction and chain.
+
+    order: all transactions, each after those that are visible to it
     """
     m = problem.happened.shape[0]
     keys = problem.version_txn.shape[0] - problem.write_key.shape[0]
@@ -230,7 +237,7 @@ def causal_pairs(problem: OrderProblem, order: Int32, chain: Int32, place: Int32
 
 @inner_kernel
 def _horizon(clock: Int32, t: int, chain_first: Int64, in_chain: Int32, at: int) -> int:
-    """Return the first place in `order` before `at` whose member of a chain is not visible; `at` if all are."""
+    """Return the first index in `order` before `at` whose member of a chain is not visible; `at` if all are."""
     horizon = at
     for c in range(clock.shape[1]):
         following = chain_first[c] + clock[t, c] + 1
@@ -251,7 +258,7 @@ def _pair_visible(
     target: Int32,
     n: int,
 ) -> int:
-    """Pair `by`, whose write of the key t read, with the last visible writer of the key in each chain.
+    """Pair the last visible writer of the key in each chain with `by`, whose write of the key t read.
 
     Writes that `by` saw need no pair, because they commit before `by` anyway.  Returns the number of pairs.
     """
@@ -289,8 +296,9 @@ def _advance(clock: Int32, t: int, by: int, chain: Int32, place: Int32) -> None:
 
 @kernel
 def _writers_by_key(problem: OrderProblem, order: Int32, chain: Int32, chains: int) -> _Writers:
-    """Sort the writes by key, by chain and by place.  They are counted, not compared, because `order` keeps the chains
-    in order.
+    """Sort the writes by key, by chain and by place.
+
+    The writes are counted, not compared, because `order` keeps the order of each chain.
     """
     writes = problem.write_key.shape[0]
     keys = problem.version_txn.shape[0] - writes
