@@ -1,9 +1,10 @@
-"""The canary: objects in the harness' own process, which must be judged valid, and invalid with any planted bug.
+"""The canary: objects in the harness' own process.  Its runs must be judged valid, and invalid with any planted bug.
 
-It tests the harness itself, from recorder to report: it has no nodes, no faults and no elections.  One process holds an
-object of every kind that a workload uses, so an answer takes microseconds and measurements show the harness alone.  It
-has one method per function (`system_under_test/functions.py`); each takes effect atomically, between two turns of the
-event loop.  A planted bug affects about one in `odds` requests of its kind (`canary.toml`).
+It tests the harness itself, from recorder to report: it has no nodes, no faults and no elections.  One process contains
+an object of every kind that a workload uses, so an answer takes microseconds and measurements show the cost of the
+harness alone.  `Objects` has one method per function (`system_under_test/functions.py`); each method takes effect
+atomically, between two turns of the event loop.  A planted bug affects about one in `odds` requests of its kind
+(`canary.toml`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ Steps = list[list[Any]]
 
 
 class Objects:
-    """bug: the name of the active planted bug, or None."""
+    """All objects of one run.
+
+    bug: name of the active planted bug; None for none
+    """
 
     def __init__(self, bug: str | None, rng: Random) -> None:
         self._bug = bug
@@ -140,7 +144,7 @@ class Objects:
         return True
 
     def acquire_lease(self, key: str) -> int | None:
-        """Acquire a lease, which is never released and expires."""
+        """Acquire a lease.  The lease is never released; it expires."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._leased_until_s[key] and not self._strikes("two-leases"):
             return None
@@ -209,8 +213,9 @@ _SHARED: dict[str, Objects] = {}
 
 
 class CanaryClient:
-    """Implements `ProcessClient`. functions: f -> the function that serves it; a missing `f` names its function
-    itself.
+    """A `ProcessClient` of the objects.
+
+    functions: `f` -> function that executes it; an `f` that is missing here is itself the name of a function
     """
 
     def __init__(self, objects: Objects, functions: Mapping[str, str]) -> None:
@@ -218,7 +223,7 @@ class CanaryClient:
         self._functions = functions
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
-        # Yield before and after the effect, so that operations really overlap.
+        # Yield before and after the effect, so that operations overlap.
         await asyncio.sleep(0)
         function = self._functions.get(request.f, request.f)
         method = getattr(self._objects, function, None)

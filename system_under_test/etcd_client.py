@@ -1,4 +1,4 @@
-"""etcd's client, over its JSON gateway: its functions as requests.
+"""Client of etcd, over its JSON gateway.  The table shows the etcd requests for each function.
 
     read, write, cas          one key that holds a number: a linearizable range, a put, a transaction that compares
     add, members              one key per element under the set's name: a put, and a range over all of them
@@ -6,21 +6,22 @@
     append, entries,          one key that holds the whole list as JSON
     enqueue, dequeue, drain
     put, append_text, get     one key that holds the string as JSON
-    generate                  the revision at which one key was put: etcd gives each to one request
+    generate                  the revision at which one key was put: etcd assigns each revision to one request
     read_shown, write_shown   as read and write, with the revision of the answer
-    digest                    etcd's hash of all that a member holds at a revision
-    transact_lists,           one key per list or register; all of them under one prefix
+    digest                    etcd's hash of all data of a member at a revision
+    transact_lists,           one key per list or register, all under one prefix
     transact_registers
     transfer, balances        one key per account
 
 A function that reads and then writes (`_guarded`) is still one operation: the second request is a transaction that
-compares the revision of every key of the first one.  If another client was faster nothing happened, and it tries again.
+compares the revision of every key that the first request read.  If another client was faster, nothing happened, and the
+function tries again.
 
 The client must *know which operations may have happened*.  `NotSent` is raised only before the first byte of a request
-reached the kernel.  After that every failure of a change is unknown, including etcd's own errors, because "request
-timed out" does not decide the proposal in flight.
+reached the kernel.  After that the outcome of every failed change is unknown, even if etcd itself answers with an
+error, because a proposal in flight may still be committed after "request timed out".
 
-Runs on client nodes; needs only the standard library.
+This module runs on client nodes and needs only the standard library.
 """
 
 from __future__ import annotations
@@ -39,28 +40,31 @@ from system_under_test.client import Address, Client
 
 RANGE, PUT, TXN = "/v3/kv/range", "/v3/kv/put", "/v3/kv/txn"
 PEER_PORT, HASH = 2380, "/members/hashkv"
-"""Port and path for a hash of a member's data, which members request from each other: the gateway of old releases has
-none.
+"""Port and path for a hash of a member's data.  Members request it from each other; the gateway of old releases does
+not offer it.
 """
 DIGEST_EVERY = 100
-"""Digests are taken at multiples of this revision, so that several members are asked for the same one."""
+"""Revisions between two digests.  Digests are requested at multiples of it, so that several members are compared at the
+same revision.
+"""
 TRIES = 5
-"""Maximum attempts of an operation that reads and then writes, if another client was faster."""
+"""Maximum number of attempts of an operation that reads and then writes, if other clients are faster."""
 
 STATUS_PATH = "/v3/maintenance/status"
 PATIENCE_S = 0.5
-"""Seconds that a member may take to accept a connection, and again to report its status."""
+"""Maximum seconds that a member may take to accept a connection, and again to report its status."""
 _ACCOUNT = "account/"
 
 Json = dict[str, Any]
 
 
 class Beaten(RuntimeError):
-    """Other clients were faster every time; nothing happened."""
+    """Other clients were faster at every attempt.  The operation certainly did not happen."""
 
 
 class EtcdClient(Client):
-    """Sends requests to the leader, or stays with a member until that follows another leader: etcd forwards requests.
+    """A client that sends requests to the leader, or stays with a member until that member reports another leader,
+    because etcd forwards requests.
 
     A method sets `harmless` to False before the first request that changes state.
     """
@@ -68,10 +72,11 @@ class EtcdClient(Client):
     harmless = True
 
     def leader(self) -> str | None:
-        """Return the leader of the highest term that a member reports; while there is none, the last one.
+        """Return the leader of the highest term that a member reports; the last known leader while no member reports
+        one.
 
-        A member answers status requests from its own memory.  A deposed leader that has not noticed still claims to
-        lead, and a client that is cut off from the new leader rightly keeps the old one.
+        A member answers status requests from its own memory.  A deposed leader that has not noticed its deposition
+        still claims to lead, and a client that is cut off from the new leader rightly stays with the old leader.
         """
         pool = ThreadPoolExecutor(len(self.servers))
         try:
@@ -110,7 +115,9 @@ class EtcdClient(Client):
             gateway.close()
 
     def _ask(self, path: str, body: Json, *, changes: bool = False) -> Json:
-        """Raises the errors of `Gateway.post`, and BadAnswer for an invalid answer."""
+        """Send one request, and return its answer.  Raises the errors of `Gateway.post`, and BadAnswer for an invalid
+        answer.
+        """
         self.connection.connect()
         self.harmless = self.harmless and not changes
         answer: Json = self.connection.post(path, body)
@@ -119,7 +126,7 @@ class EtcdClient(Client):
         return answer
 
     def create(self, key: str | None = None) -> None:
-        """Return once the cluster answers; no object must be created."""
+        """Return once the cluster answers.  etcd needs no creation of objects."""
         self._ask(RANGE, {"key": to_gateway(key or "krucible")})
 
     # ---- registers -----------------------------------------------------------------------------------------------
@@ -204,7 +211,7 @@ class EtcdClient(Client):
         return _number(found[0]) if found else None, self._shown(answer)
 
     def digest(self) -> tuple[int, str]:
-        """Request from this member the hash of all its data at a revision for which others are asked, too."""
+        """Return this member's hash of all its data, at a revision at which other members are asked, too."""
         position = self._revision - self._revision % DIGEST_EVERY
         if not position:
             self.read_shown("krucible")
@@ -265,9 +272,10 @@ class EtcdClient(Client):
     # ---- JSON values, written only if unchanged since the read --------------------------------------------------
 
     def _guarded(self, keys: Sequence[str], play: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> dict[str, Any]:
-        """Read all keys at one revision and write the result of `play`, if no key has changed since.
+        """Read all keys at one revision, and write the result of `play` if no key has changed since.
 
-        Returns the values that were read.  Nothing is written if `play` changes nothing.  Raises Beaten.
+        Returns the values that were read.  Writes nothing if the result of `play` is empty.  Raises Beaten if keys have
+        changed at every attempt.
         """
         for _ in range(TRIES):
             held, revisions = self._held(keys)
@@ -284,7 +292,7 @@ class EtcdClient(Client):
         raise Beaten(f"other clients were faster {TRIES} times")
 
     def _held(self, keys: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return (the value of each key, None if it has none; the revision of each key with a value)."""
+        """Return the value of each key, None for a key without a value, and the revision of each key with a value."""
         body = {"success": [{"request_range": {"key": to_gateway(key)}} for key in keys]}
         responses = (self._ask(TXN, body)).get("responses") or []
         held: dict[str, Any] = dict.fromkeys(keys)
@@ -294,12 +302,12 @@ class EtcdClient(Client):
                 for found in response["response_range"].get("kvs") or []:
                     held[key], revisions[key] = json.loads(from_gateway(found["value"])), str(found["mod_revision"])
         except (ValueError, KeyError, TypeError) as problem:
-            raise BadAnswer("a transaction's answer that makes no sense") from problem
+            raise BadAnswer("an invalid answer to a transaction") from problem
         return held, revisions
 
 
 def _unchanged(key: str, revision: str | None) -> Json:
-    """Return the comparison: the key has not changed since this revision, or is still absent."""
+    """Return the comparison that the key has not changed since this revision, or, for None, that it is still absent."""
     compare = {"key": to_gateway(key), "result": "EQUAL"}
     if revision is None:
         return {**compare, "target": "CREATE", "create_revision": "0"}
@@ -319,9 +327,10 @@ def _number(found: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """Last status that a member reported of itself; leader_id is "" if it knows none.
+    """The last status that a member reported of itself.
 
-    term is that of the last applied entry, but leader_id is current: the two may belong to different elections.
+    term: term of the last applied entry
+    leader_id: the current leader; "" if the member knows none. It may belong to another election than `term`.
     """
 
     member_id: str
@@ -349,7 +358,7 @@ class NotSent(ConnectionError):
 
 
 class NoUsableAnswer(ConnectionError):
-    """The request may have arrived and no usable answer came: its outcome is unknown."""
+    """The request may have arrived, but no usable answer came back, so the outcome is unknown."""
 
 
 class Rejected(RuntimeError):
@@ -357,14 +366,16 @@ class Rejected(RuntimeError):
 
 
 class BadAnswer(ValueError):
-    """An answer that etcd's gateway cannot give."""
+    """An answer that etcd's gateway cannot return."""
 
 
 class Gateway:
-    """One HTTP/1.1 connection: one request at a time, one attempt each.
+    """One HTTP/1.1 connection, with one request at a time and one attempt per request.
 
-    A connection that was closed before sending is opened again.  This is no retry, because no request was sent on it.
-    timeout_s: limit of connecting and of each read; None if the caller interrupts them.
+    A connection that was closed before sending is opened again.  This is no retry, because no request was sent on the
+    closed connection.
+
+    timeout_s: maximum seconds for connecting and for each read; None if the caller interrupts them
     """
 
     def __init__(self, address: str, timeout_s: float | None = None) -> None:
@@ -372,8 +383,9 @@ class Gateway:
         self._connection = HTTPConnection(host, int(port), timeout=timeout_s)
 
     def post(self, path: str, body: Mapping[str, Any], *, method: str = "POST") -> dict[str, Any]:
-        """Return the answer of one request.  Raises NotSent, NoUsableAnswer, Rejected with etcd's own words, or
-        TimeoutError."""
+        """Return the answer to one request.  Raises NotSent, NoUsableAnswer, Rejected with etcd's own message, or
+        TimeoutError.
+        """
         self.connect()
         answered = False
         try:
@@ -393,12 +405,12 @@ class Gateway:
         return answer
 
     def close(self) -> None:
-        """Close at once: an answer that comes later is dropped."""
+        """Close the connection at once.  A later answer is dropped."""
         self._connection.close()
 
     def connect(self) -> None:
         """Open the connection, or reopen it if it was closed.  Raises NotSent, or TimeoutError."""
-        # the connection ended, or holds an answer that no request waits for
+        # the connection ended, or an answer has arrived for which no request waits
         if self._connection.sock is not None and _is_readable(self._connection.sock):
             self.close()
         if self._connection.sock is None:
@@ -427,7 +439,9 @@ def from_gateway(encoded: str) -> str:
 
 
 def _read_answer(response: HTTPResponse) -> dict[str, Any]:
-    """Raises OSError or HTTPException if the connection ends within the answer, ValueError if it is no such answer."""
+    """Return the JSON object of an answer.  Raises OSError or HTTPException if the connection ends within the answer,
+    ValueError if it contains no JSON object.
+    """
     if not response.chunked and (response.length is None or response.length > ANSWER_BYTES_MAX):
         raise BadAnswer("an answer without a usable length")
     answer = json.loads(response.read(ANSWER_BYTES_MAX) if response.chunked else response.read())
@@ -437,11 +451,11 @@ def _read_answer(response: HTTPResponse) -> dict[str, Any]:
 
 
 def _said(problem: Exception) -> str:
-    """Return one of few distinct messages, because they become a column of the history."""
+    """Return the message for an error: one of few distinct messages, because they become a column of the history."""
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror.partition(" (")[0].lower()
     if isinstance(problem, BadStatusLine) and not isinstance(problem, OSError):
         return "not an HTTP answer"
     if isinstance(problem, OSError | HTTPException):
         return "the connection was closed"
-    return str(problem) if isinstance(problem, BadAnswer) else "an answer that makes no sense"
+    return str(problem) if isinstance(problem, BadAnswer) else "an invalid answer"

@@ -1,8 +1,8 @@
-"""The functions that clients serve: their arguments, their answers, and their form in a history.
+"""The functions that clients execute: their arguments, their answers, and their form in a history.
 
-A workload names the functions it invokes, a client has some of them, and a subject runs every workload whose functions
-its client has.  Functions with different meanings have different names: a set's `members` and a register's `read` are
-both `read` in a history, but a client must distinguish them.
+A workload names the functions that it invokes, a client has some of these functions, and a subject can run every
+workload whose functions its client has.  Functions with different meanings have different names: a set's `members` and
+a register's `read` are both `read` in a history, but a client must distinguish them.
 
 A plain client has one method per function: `arguments` turns a request into the method's arguments, and `outcome` turns
 its return value into an outcome.
@@ -48,8 +48,10 @@ Answer = Literal[
     "registers",
     "anything",
 ]
-"""Result of a method. lists, registers: the steps of a transaction, with a list or one number in each read.
-anything: any JSON value.
+"""Type of the answer of a method.
+
+lists, registers: the steps of a transaction, with a list or one number in each read
+anything: any JSON value
 """
 
 _EXPECTED: Mapping[Answer, str] = {
@@ -64,7 +66,7 @@ _EXPECTED: Mapping[Answer, str] = {
     "balances": "a dictionary from account to whole number",
     "lists": "the list of steps, with a list of whole numbers in each read",
     "registers": "the list of steps, with a whole number or None in each read",
-    "anything": "what JSON can hold: numbers, texts, lists and dictionaries with texts as keys",
+    "anything": "a JSON value: a number, a text, a list, or a dictionary with texts as keys",
 }
 _LARGEST = 2**63 - 1
 """Largest value in a history: Arrow's int64."""
@@ -74,10 +76,11 @@ _LARGEST = 2**63 - 1
 class Function:
     """One function of clients.  A user's workload may declare functions that are not in this table.
 
-    words: its effect and its result. given: the parts of a request that its method receives. answer: the result of a
-    method.
-    observes: it changes nothing, so without an answer it certainly did not happen.
-    refusal: the error of an operation that answered False, or None for a token.
+    words: its effect and its answer
+    given: parts of a request that its method receives
+    answer: type of the answer of its method
+    observes: True if the function changes nothing, so that without an answer it certainly did not happen
+    refusal: error of an operation that answered False, or, for a token, None
     """
 
     words: str
@@ -180,20 +183,22 @@ def wrong_function(function: object) -> str:
     if function.answer not in (known := get_args(Answer)):
         return f"answers {function.answer!r:.60}, which is none of {', '.join(map(repr, known))}"
     if function.answer in ("whether", "token") and not function.refusal:
-        return "needs a refusal: the error that stands in the history where its method answers False or None"
+        return "needs a refusal: the error of an operation whose method answers False or None"
     return ""
 
 
 def observes(function: str, own: Mapping[str, Function] = NO_OTHERS) -> bool:
-    """Return whether a function changes nothing; False for an unknown one. own: functions that a workload declares."""
+    """Return True if a function changes nothing; False for an unknown function.
+
+    own: functions that the workload declares
+    """
     known = own.get(function) or FUNCTIONS.get(function)
     return known is not None and known.observes
 
 
 def arguments(function: str, request: Request, own: Mapping[str, Function] = NO_OTHERS) -> tuple[Any, ...]:
-    """Return the arguments of the method.
-
-    Raises ValueError if the request lacks them, KeyError for an unknown function.
+    """Return the arguments of the method.  Raises ValueError if the request lacks an argument, KeyError for an unknown
+    function.
     """
     given = (own.get(function) or FUNCTIONS[function]).given
     payload: Any = json.loads(request.payload) if request.payload is not None else None
@@ -213,8 +218,9 @@ def arguments(function: str, request: Request, own: Mapping[str, Function] = NO_
 class WrongAnswer(ValueError):
     """A method returned a value that its function cannot return.
 
-    mistake: the type is wrong, so the method is wrong, regardless of the system's answer.  A system may lose its data,
-    or store too large a number: None in place of a value, or more than 64 bits, is no error of the method.
+    mistake: True if the method itself is wrong, because the type of the value is wrong whatever the system answered.
+        None instead of a value, or a number of more than 64 bits, is no mistake of the method, because the system may
+        have lost or corrupted its data.
     """
 
     def __init__(self, words: str, *, mistake: bool) -> None:
@@ -223,13 +229,13 @@ class WrongAnswer(ValueError):
 
 
 class _LostByTheSystem(TypeError):
-    """An answer of the right form without a value, or with one that no history can hold."""
+    """An answer of the right form without a value, or with a value that a history cannot contain."""
 
 
 def outcome(
     function: str, request: Request, answer: Any, node: str, own: Mapping[str, Function] = NO_OTHERS
 ) -> Outcome:
-    """Return the outcome of a method that returned.  Raises WrongAnswer for an answer that is impossible for its
+    """Return the outcome for the answer of a method.  Raises WrongAnswer for an answer that is impossible for its
     function.
     """
     known = own.get(function) or FUNCTIONS[function]
@@ -318,8 +324,8 @@ def _balances(answer: object) -> dict[str, int]:
 
 
 def _json(answer: object) -> Any:
-    """Return the answer after a round trip through JSON, so that readers of the history see the same values, without
-    1.0 or tuples.
+    """Return the answer after a round trip through JSON, so that it equals the value that readers of the history parse
+    (no tuples, for example).
     """
     try:
         return json.loads(json.dumps(answer, allow_nan=False))
@@ -328,9 +334,9 @@ def _json(answer: object) -> Any:
 
 
 def _steps(given: Sequence[Sequence[Any]], answer: object, read: Callable[[object], Any]) -> list[list[Any]]:
-    """Return the steps of a transaction as answered.  Raises TypeError if they are not the requested steps.
+    """Return the answered steps of a transaction.  Raises TypeError if they do not match the requested steps.
 
-    read: converts the value of one read to its form in a history.
+    read: converts the value of one read to its form in a history
     """
     if not isinstance(answer, list | tuple) or len(answer) != len(given):
         raise TypeError(f"there were {len(given)} steps")
@@ -363,9 +369,9 @@ def _no_failure(answer: object) -> None:
 
 
 def _shown(answer: object) -> str:
-    """Return the answer with its type, because 5 and "5" look alike otherwise."""
+    """Return the answer as text, with its type, to distinguish 5 from "5"."""
     try:
         words = repr(answer)
-    except Exception:  # noqa: BLE001 - the class of the answer is the author's
+    except Exception:  # noqa: BLE001 - the author's class may raise anything
         words = "…"
     return f"{words if len(words) <= 60 else words[:59] + '…'} ({type(answer).__name__})"

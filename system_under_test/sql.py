@@ -1,4 +1,4 @@
-"""A kit for SQL databases: lists, registers and accounts as small tables, for any DB-API driver.
+"""A client for SQL databases with any DB-API driver: lists, registers and accounts as rows of small tables.
 
     class PostgreSQL(System): ...                       # how it is started
 
@@ -10,24 +10,26 @@
             return psycopg.connect(host=server.host, autocommit=True)
 
 is a client for `list-append`, `rw-register`, `bank`, `register` and `cas-register`.  A database that is a library has
-no server to connect to: `SqlSystem` makes one of it (below), and `connect` has nothing to say.
+no server: `SqlSystem` (below) starts a server around the library, and the client needs no `connect`.
 
-* **Paths.**  Mistakes hide in single plans.  So each process finds rows in its own way: by the primary key, by a
-  secondary index, through a join, or by a number that another table holds.  `paths` chooses.
-* **Writes.**  In three ways: `on conflict do update`, an update or else an insert, and a delete and an insert.
-* **What an error proves.**  A transaction whose COMMIT was not sent did not happen, whatever the error; if it is seen
-  all the same, the checkers call that an aborted read.  After COMMIT was sent an error proves nothing, unless
-  `nothing_happened` names it.  Patterns are searched in "SQLSTATE Class: text"; SQLSTATE is empty where a driver has
-  none.
+* **Paths.**  A bug may affect a single query plan.  So each process finds rows in its own way: by the primary key, by a
+  secondary index, through a join, or by a key from another table.  `paths` selects the ways in use.
+* **Writes.**  A row is written in three ways: by `on conflict do update`, by an update or else an insert, or by a
+delete and an insert.  `ways` selects the ways in use.
+* **What an error proves.**  A transaction whose COMMIT was not sent did not happen, whatever the error; if its effect
+  is seen all the same, the checkers report an aborted read.  After COMMIT was sent an error proves nothing, unless it
+  matches a pattern of `nothing_happened`.  Patterns are searched for in "SQLSTATE Class: text"; SQLSTATE is empty if
+  the driver has none.
 
-*Server.*  It serves a connection for each client, a statement a line.
+*Server.*  The server of a `SqlSystem` opens a connection of the library for each client, and executes one statement per
+line.
 
     python -m system_under_test.sql HOST PORT DRIVER '{"database": "held.db"}'
 
-A line is [statement, parameters] as JSON; the answer is [error or null, whether there are rows, rows].  A connection of
-the library ends with that of its client, and with it a transaction that is open.
+A line is [statement, parameters] as JSON; the answer is [error or null, true if there are rows, rows].  When a client
+disconnects, its connection of the library is closed, and an open transaction ends.
 
-Runs on nodes; needs only the standard library.
+This module runs on nodes and needs only the standard library.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ FIND: Mapping[str, str] = {
     "join": "select h.v from krucible_names n join krucible_kept h on h.k = n.k where n.n = ?",
     "indirect": "select v from krucible_kept where k = (select k from krucible_names where n = ?)",
 }
-"""Path -> how a row is found."""
+"""Path -> the query that finds a row."""
 PUT: Mapping[str, tuple[str, ...]] = {
     "upsert": ("insert into krucible_kept (v, k, s) values (?, ?, ?) on conflict (k) do update set v = excluded.v",),
     "replace": (
@@ -71,7 +73,9 @@ PUT: Mapping[str, tuple[str, ...]] = {
         "insert into krucible_kept (v, k, s) select ?, ?, ? where not exists (select 1 from krucible_kept where k = ?)",
     ),
 }
-"""Way of writing -> its statements.  Their parameters are some of value, key, second key, in this order."""
+"""Way of writing -> its statements.  The parameters of a statement are some of value, key and second key, in this
+order.
+"""
 
 
 class NothingHappened(Exception):
@@ -79,10 +83,14 @@ class NothingHappened(Exception):
 
 
 class SqlClient(Client):
-    """parameter: how the driver writes a parameter.  begin: the statement that begins a transaction.
+    """A client of a SQL database.
 
-    paths, ways: those of FIND and PUT that are used.  nothing_happened: regular expressions of errors that prove that a
-    transaction had no effect though its COMMIT was sent."""
+    parameter: placeholder of a parameter in statements of the driver
+    begin: statement that begins a transaction
+    paths, ways: names in FIND and PUT that are used
+    nothing_happened: regular expressions of errors that prove that a transaction had no effect although its COMMIT was
+        sent
+    """
 
     refused = (NothingHappened,)
     parameter: ClassVar[str] = "?"
@@ -92,7 +100,7 @@ class SqlClient(Client):
     nothing_happened: ClassVar[Sequence[str]] = ()
 
     def connect(self, server: Address) -> Any:
-        """Return a connection of the driver, which must commit each statement that stands in no transaction."""
+        """Return a connection of the driver.  It must commit each statement outside a transaction."""
         return Remote(server)
 
     def open(self, server: Address) -> Any:
@@ -108,7 +116,9 @@ class SqlClient(Client):
         return list(self._cursor.fetchall()) if self._cursor.description else []
 
     def _transaction(self, work: Callable[[], T]) -> T:
-        """Raises NothingHappened where an error proves it, else what the driver raises."""
+        """Execute `work` in a transaction.  Raises NothingHappened if the error proves that the transaction had no
+        effect, else the driver's exception.
+        """
         sent = False
         try:
             self._rows(self.begin)
@@ -203,9 +213,11 @@ class SqlClient(Client):
 
 
 class SqlSystem(System):
-    """A database that is a library of Python, behind a small server which gives each client a connection of its own.
+    """A database that is a Python library, behind a small server that opens a connection for each client.
 
-    driver: name of its DB-API module.  connect_with: what its `connect` is given, by name."""
+    driver: name of its DB-API module
+    connect_with: keyword arguments of its `connect`
+    """
 
     port = 8000
     elections = False
@@ -222,7 +234,9 @@ class RemoteError(Exception):
 
 
 class Remote:
-    """A connection to the server of a `SqlSystem`: as much of a DB-API connection, and its own cursor, as is needed."""
+    """A connection to the server of a `SqlSystem`.  It has the needed methods of a DB-API connection and of a
+    cursor.
+    """
 
     def __init__(self, server: Address) -> None:
         self._socket = socket.create_connection((server.host, server.port))
@@ -267,7 +281,7 @@ def _answer(cursor: Any, statement: str, parameters: list[Any]) -> list[Any]:
     try:
         cursor.execute(statement, parameters)
         return [None, bool(cursor.description), [list(row) for row in cursor.fetchall()] if cursor.description else []]
-    except Exception as problem:  # noqa: BLE001 - whatever a library raises is its answer
+    except Exception as problem:  # noqa: BLE001 - every exception of a library is its answer
         return [f"{type(problem).__name__}: {problem}", False, []]
 
 

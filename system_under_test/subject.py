@@ -1,7 +1,7 @@
-"""The values that pass between the harness and a system under test, and the `Node` by which a system is reached.
+"""The values that are exchanged between the harness and a system under test, and `Node`, the interface to a machine.
 
-A backend implements `Node`, through the agent on each node.  `system.System` is what a system states and does;
-`own.subject.Subject` is how the harness sees it.
+A backend implements `Node`, through the agent on each node.  The author of a system implements `system.System`; the
+harness uses a system through `own.subject.Subject`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
     import asyncio
 
 StartedOn = Callable[[str], int]
-"""Node -> when the test began, in ns of that node's own monotonic clock: the zero of the times in its trace."""
+"""Node -> nanoseconds of that node's own monotonic clock when the test began.  Times in the node's trace count from it.
+"""
 
 ProcessState = Literal["running", "stopped", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A command that ran on a node to its end."""
+    """The result of a command that ran on a node to its end."""
 
     status: int
     stdout: bytes
     stderr: bytes
 
     def succeeded(self, or_else: str) -> Completed:
-        """This command.  Raises OSError if it failed: `or_else`, and the end of what it printed to stderr."""
+        """Return this result if the command succeeded.  Else raise OSError with `or_else` and the end of its stderr."""
         if self.status != 0:
             raise OSError(f"{or_else}: {self.stderr.decode(errors='replace').strip()[-300:]}")
         return self
@@ -40,16 +41,20 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """Things that were looked at of one server besides the state of its process, in words.
+    """The things that were checked on one server besides the state of its process.
 
-    evidence: whether that would show a server that is out of its cluster."""
+    words: each check, in words
+    evidence: True if the checks would detect a server that is out of its cluster
+    """
 
     words: tuple[str, ...] = ()
     evidence: bool = True
 
 
 class NotKnown(RuntimeError):
-    """Statement of a system about itself that settles nothing; the message says why in one sentence."""
+    """The statements of a system about itself do not determine its state; the message gives the reason in one
+    sentence.
+    """
 
 
 class NodeGone(ConnectionError):
@@ -57,11 +62,15 @@ class NodeGone(ConnectionError):
 
 
 class Node(Protocol):
-    """One machine as a subject sees it.  Every verb travels outside the data network, so no partition cuts it.
+    """One machine as a subject sees it.
 
-    data_dir: the disk under test.  trace_dir, log_dir: outside of it; they survive every fault.
-    python: argv prefix of an interpreter on the node that can import `system_under_test` and `checkers.base.history`.
-    Every verb raises NodeGone when the agent does not answer, and OSError with the node's own words when it refuses.
+    The calls of all methods travel outside the data network, so no partition affects them.  Every method raises
+    NodeGone if the agent does not answer, and OSError with the node's own message if the node refuses.
+
+    data_dir: directory on the disk under test
+    trace_dir, log_dir: directories outside the disk under test, which survive every fault
+    python: first words of a command that runs an interpreter on the node that can import `system_under_test` and
+        `checkers.base.history`
     """
 
     name: str
@@ -71,15 +80,20 @@ class Node(Protocol):
     log_dir: str
     python: tuple[str, ...]
     alone: asyncio.Lock
-    """Held while the process is stopped for a copy, and by every fault that signals it: neither undoes the other."""
+    """Lock that is held while the process is stopped for a copy, and by every fault that signals the process, so that
+    neither undoes the other.
+    """
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = ..., output: str = ...) -> int:
-        """Start the node's one server process; stdout and stderr append to `output` (a path on the node).
-        Returns its pid.  Raises OSError if a server is already running here or argv cannot be executed."""
+        """Start the node's only server process, and return its pid.  Its stdout and stderr are appended to `output`, a
+        path on the node.
+
+        Raises OSError if a server is already running on the node, or if argv cannot be executed.
+        """
         ...
 
     async def signal(self, name: Literal["STOP", "CONT", "KILL", "TERM"]) -> None:
-        """Signal the server process; a no-op if it is dead.  After KILL returns, the process is reaped."""
+        """Signal the server process; do nothing if it is dead.  After KILL, return once the process is reaped."""
         ...
 
     async def state(self) -> ProcessState: ...
@@ -87,11 +101,11 @@ class Node(Protocol):
     async def run(self, argv: Sequence[str], *, timeout_s: float = ...) -> Completed: ...
 
     async def write(self, path: str, data: bytes) -> None:
-        """Create or replace a file (parents are made)."""
+        """Create or replace a file.  Creates missing parent directories."""
         ...
 
     async def read(self, path: str, offset: int = 0, size_bytes: int = -1) -> bytes:
-        """Bytes of a file from `offset`; b"" beyond its end or if there is no such file."""
+        """Return the bytes of a file from `offset`; b"" beyond its end or if there is no such file."""
         ...
 
     async def copy_out(self, path: str, destination: Path) -> None:
@@ -99,22 +113,25 @@ class Node(Protocol):
         ...
 
     async def copy_data(self, aside: str) -> int:
-        """Copy the data directory to a new folder on the node.  Returns the size of the node's traces then, in bytes.
+        """Copy the data directory to a new folder on the node, and return the size of the node's traces at that time,
+        in bytes.
 
-        The caller stops the server meanwhile, so this is quick: nothing crosses the network."""
+        The copy stays on the node, so that it is quick: the caller keeps the server stopped meanwhile.
+        """
         ...
 
     async def remove(self, path: str) -> None:
-        """Remove a file or a directory tree; a no-op if there is none."""
+        """Remove a file or a directory tree; do nothing if there is none."""
         ...
 
 
 class SimulatedMachine(Protocol):
     """A machine on virtual time, as a program of a subject sees it (`simulation.machine`).
 
-    disk: the data directory, with the verbs of `kraft.ports.Disk`.  files: path -> content, beside it; they survive.
-    on_term: a server sets it, and SIGTERM starts it.  on_exception: a server sets it, and it takes what no task awaits.
-    costs: a server may set it: kind of message -> CPU seconds that handling one takes (`simulation.loop.Process`).
+    files: path -> content of the files outside the disk under test, which survive every fault
+    on_term: set by a server; SIGTERM starts it
+    on_exception: set by a server; called for an exception of a task that no other task awaits
+    costs: may be set by a server: kind of message -> CPU seconds to handle one message (`simulation.loop.Process`)
     """
 
     name: str
@@ -131,7 +148,7 @@ class SimulatedMachine(Protocol):
         ...
 
     def append(self, path: str, data: bytes) -> None:
-        """Append to a file beside the disk."""
+        """Append to a file of `files`."""
         ...
 
     def now_ns(self) -> int:
@@ -139,35 +156,44 @@ class SimulatedMachine(Protocol):
         ...
 
     def wall_ns(self) -> int:
-        """Return the wall clock, which a fault may have set wrong."""
+        """Return the wall clock, which a fault may have shifted."""
         ...
 
     def random(self, stream: str) -> Random:
-        """Chance that follows from the seed of the run, the name of the machine and that of the stream."""
+        """Return a random generator that depends on the seed of the run, the name of the machine and the name of the
+        stream.
+        """
         ...
 
 
 class SimulatedProgram(Protocol):
-    """Work that the command lines of a subject do on a simulated machine, in the harness' own process.
+    """A program that executes the command lines of a subject on a simulated machine, in the harness' own process.
 
-    Everything that it awaits must be asyncio: a socket of its own, a thread or a file would leave virtual time."""
+    It may only await asyncio: a socket of its own, a thread or a file would leave virtual time.
+    """
 
     def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed | Coroutine[Any, Any, Completed]:
-        """Run, as `Node.run` does, a command that ends at once, or one that talks to servers for a while."""
+        """Run a command to its end, as `Node.run` does: a command that ends at once, or one that talks to servers for a
+        while.
+        """
         ...
 
     async def serve(self, argv: Sequence[str], machine: SimulatedMachine) -> int:
-        """Run, as `Node.start` does, a server, until it ends; its exit status.  It prints to stderr."""
+        """Run a server until it ends, as `Node.start` does, and return its exit status.  It prints to stderr."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """Status that a node last reported of itself.  role as in `checkers.base.columns.TRACE`; None = not known.
+    """The last status that a node reported of itself.
 
-    high_watermark and log_end are None where the subject has no such thing.  campaigned: it has sought votes since the
-    status before this one.  voted_epoch: the epoch of its last vote, None where the subject does not report votes.
-    disk: the id of its disk, if an empty one with another id may come in its place; the node begins anew with it."""
+    role: as in `checkers.base.columns.TRACE`
+    leader: name of the leader; None if the node does not know it
+    high_watermark, log_end: offsets; None if the system does not report them
+    campaigned: True if the node has requested votes since its previous status
+    voted_epoch: epoch of its last vote; None if the system does not report votes
+    disk: id of its disk. An empty disk with another id may replace it, and the node then starts from scratch.
+    """
 
     node: str
     epoch: int
@@ -182,13 +208,13 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A planted bug: one switch at one decision point.
+    """A planted bug: one switch at one decision point of the code.
 
-    found_by: name of the checker that must be invalid; witness_kinds: `Witness.kind`s that show the planted
-    mechanism, so that a run counts as found only for the right reason.
-    shown_by: names of the nemeses under which a run can show it.  Empty: it shows without any fault.
-    workloads: names of the workloads that can show it.
-    odds: one in this many requests that could show it does.
+    found_by: name of the checker that must be invalid
+    witness_kinds: `Witness.kind`s of the planted mechanism, so that a run only counts as found for the right reason
+    shown_by: names of the nemeses that can trigger the bug; empty if it needs no fault
+    workloads: names of the workloads that can trigger the bug
+    odds: the bug affects about one in this many requests that can trigger it
     """
 
     name: str
@@ -202,9 +228,9 @@ class Bug:
 
 
 def planted_bugs(file: Path, summaries: Mapping[str, str] = MappingProxyType({})) -> dict[str, dict[str, Bug]]:
-    """Return the planted bugs that a TOML file states, by group and name.
+    """Return the planted bugs of a TOML file, by group and name.
 
-    summaries: what each bug does, for those of which the file does not say it.
+    summaries: bug -> its effect, for bugs without a summary in the file
     """
 
     def stated(name: str, row: Mapping[str, Any]) -> Bug:
@@ -219,15 +245,15 @@ def planted_bugs(file: Path, summaries: Mapping[str, str] = MappingProxyType({})
 T = TypeVar("T")
 
 FAILOVER_S = 4.0
-"""Within so long a Raft cluster with fetch timeouts of 2 s has another leader, also after a split vote.  Lengths of
-faults are made for such a system."""
+"""Maximum seconds until a Raft cluster with fetch timeouts of 2 s has another leader, even after a split vote.  The
+durations of faults suit such a system.
+"""
 FAILOVER_S_MAX = 400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Declares:
-    """Properties of a system, so that only that is demanded of a run; `System` explains the fields of the same
-    names."""
+    """Properties of a system, which determine the demands on its runs.  `System` explains fields of the same names."""
 
     nodes: bool = True
     logs: bool = False
@@ -235,24 +261,26 @@ class Declares:
     elections: bool = True
     faults: bool = True
     leaders: bool = True
-    """It reports who leads, so that a fault may name the leader."""
+    """True if the system reports its leader, so that a fault may name the leader."""
     leaders_of_keys: bool = False
-    """It reports who leads a key (`System.leader_of`)."""
+    """True if the system reports the leader of a key (`System.leader_of`)."""
     each_server_serves: bool = False
-    """Each client keeps to one server, whether it leads or not: client thread t to server t modulo their number."""
+    """True if each client uses only one server, whether that server leads or not: client thread t uses server t modulo
+    the number of servers.
+    """
     routes_by_itself: bool = False
-    """The library of its client chooses the server of each request, so no answer names one."""
+    """True if the library of its client chooses the server of each request, so that no answer names a server."""
     failover_s: float = FAILOVER_S
     unavailable_s: float = 0.0
     kraft_steps: bool = False
-    """The records of its logs and the rows of its traces are all those of the bundled KRaft."""
+    """True if all records of its logs and all rows of its traces have the form of the bundled KRaft."""
     copied_every_s: float = 0.0
     registers_brokers: bool = False
-    """Its metadata log holds records of brokers and of partitions that no client asked for."""
+    """True if its metadata log contains records of brokers and of partitions that no client requested."""
     topic_logs: bool = False
-    """It hands over the logs of topics, with the checkpoint files beside them."""
+    """True if its runs contain the logs of topics, with the checkpoint files beside them."""
     two_implementations: bool = False
-    """It compares what two implementations of one format wrote or read."""
+    """True if it compares data that two implementations of one format wrote or read."""
     nodes_min: int = 1
     voters_max: int = 0
     forwards: bool = False
@@ -267,8 +295,8 @@ class Declares:
 class Crate:
     """A program in Rust, which cargo builds once on the harness' machine.
 
-    folder: of its Cargo.toml, its Cargo.lock and its sources, beside the subject's file.
-    patches: name of a crate that it depends on -> a unified diff for that crate's source, which lies in `folder`.
+    folder: folder with its Cargo.toml, its Cargo.lock and its sources, beside the subject's file
+    patches: name of a crate on which it depends -> file in `folder` with a unified diff for that crate's source
     """
 
     folder: str
@@ -277,14 +305,13 @@ class Crate:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A file or folder that commands make once on the harness' machine, such as a release that is built or fetched.
+    """A file or folder that commands create once on the harness' machine, such as a release that is built or fetched.
+    The result is kept in the cache under a hash of this value.
 
-    It is kept in the cache under a hash of this value.
-
-    name: of what is made, such as "etcd 3.7.3".
-    commands: lists of words, run in order in a fresh folder.
-    result: the file or folder that they leave there.
-    files: name -> text of each file that lies in the folder before.
+    name: name of the result, such as "etcd 3.7.3"
+    commands: lists of words, executed in order in a fresh folder
+    result: file or folder in that folder that the commands create
+    files: name -> text of each file that is written to that folder before the first command
     """
 
     name: str
@@ -295,12 +322,12 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """Java archives, which lie in one folder of each server, outside of the disk under test (`system.JARS`).
+    """Java archives, which are placed in one folder of each server, outside the disk under test (`system.JARS`).
 
-    made: leaves them in a folder.
-    folders: of this machine, which hold them, instead of `made`.
-    prepare: a line for the shell, which runs once in the folder of a server, such as one that dumps a class-data
-        archive.  It may fail: nothing may depend on what it makes.
+    made: build that creates the archives in a folder
+    folders: folders of this machine with the archives, instead of `made`
+    prepare: line for the shell, executed once in the folder of a server, for example to dump a class-data archive. The
+        line may fail, so nothing may depend on its result.
     """
 
     made: Artefact | None = None
@@ -310,17 +337,19 @@ class Jars:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Needs of a subject on its nodes besides a plain Debian with Python.
+    """The needs of a subject on its nodes besides a plain Debian with Python.  Relative paths on the node are relative
+    to the data directory.
 
-    debian: packages of Debian bookworm.  wheels: requirements that pip understands, for the nodes' own Python.
-    files: path on the node -> file or folder here; relative paths lie in the data directory, and beside the system's
-    file.
-    crates: path on the node -> a program in Rust; relative paths lie in the data directory.
-    artefacts: path on the node -> what is made for it; relative paths lie in the data directory.
-    jars: Java archives; the Java itself is one of `debian`.
-    user: who runs everything on a node; "" for root without capabilities.
-    shared_memory_bytes: size of /dev/shm, 0 for the default.  open_files: limit of open files, 0 for the default.
-    image: an image that servers start from, instead of a plain Debian; it has what `debian` would install.
+    debian: packages of Debian bookworm
+    wheels: requirements in pip's syntax, for the nodes' own Python
+    files: path on the node -> file or folder on this machine, relative to the folder of the system's file
+    crates: path on the node -> program in Rust
+    artefacts: path on the node -> result of a build
+    jars: Java archives; Java itself is a package of `debian`
+    user: user that runs everything on a node; "" for root without capabilities
+    shared_memory_bytes: size of /dev/shm in bytes; 0 for the default
+    open_files: limit of open files; 0 for the default
+    image: image of the servers instead of a plain Debian; it must contain the packages that `debian` would install
     Backends whose nodes share this machine's files can only check for packages, ignore shared_memory_bytes and
     open_files, and refuse an image.
     """
@@ -341,7 +370,8 @@ class Needs:
 class Collected:
     """One node's data directory as copied into the run folder.
 
-    taken_ns: when the copy was complete, since the test began; -1 if that is not known."""
+    taken_ns: nanoseconds from the begin of the test to the end of the copy; -1 if unknown
+    """
 
     copy: int
     when: str
@@ -354,7 +384,7 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Something a node's own log says went wrong (a traceback, a refusal to go on)."""
+    """An error that a node's own log reports, such as a traceback or a refusal to continue."""
 
     node: str
     reason: str
@@ -363,27 +393,29 @@ class Complaint:
 
 
 class Live(Protocol):
-    """Reads what one node adds to its trace and its log while it runs; it neither stops nor disturbs the node.
+    """A reader of the rows and entries that one running node adds to its trace and its log, without disturbing the
+    node.
 
-    One verb at a time.  All but `fetch` are called in another thread, and raise ValueError for what is no trace or log.
+    Only one method is called at a time.  All methods but `fetch` are called in another thread, and raise ValueError for
+    an invalid trace or log.
     """
 
     async def fetch(self) -> None:
-        """Bring what is new to the harness' machine.  Raises OSError where the node's agent does not answer."""
+        """Copy new data to the harness' machine.  Raises OSError if the node's agent does not answer."""
         ...
 
     def trace(self) -> Any:
-        """Return what was fetched since the last time, as rows of `checkers.base.columns.TRACE` in seq order (a
-        Table)."""
+        """Return the rows fetched since the last call, as a Table of `checkers.base.columns.TRACE` in seq order."""
         ...
 
     def entries(self) -> Any:
-        """The entries of the last `fetch`, as `checkers.online.Entries`: only entries below a high
-        watermark that the trace had reported before they were read."""
+        """Return the entries of the last `fetch`, as `checkers.online.Entries`: only entries below a high watermark
+        that the trace had reported before they were read.
+        """
         ...
 
     def tail(self, copy: Collected) -> Any:
-        """Return what a copy of this node has of its log beyond what `entries` gave so far, in the same form."""
+        """Return the log entries in a copy of this node that `entries` has not returned so far, in the same form."""
         ...
 
 
@@ -395,10 +427,13 @@ async def _nothing() -> str:
 class ServerVersions:
     """The versions of a system, between which its servers may change.
 
-    names: oldest first, that of every server at the start.  ordered, started: node -> the version of its next start,
-    and of its last one.  left: node -> the version to which it returns.
-    ready: returns what is missing before another server may be spared, "" for nothing.
-    raise_levels: `System.upgraded`, due once all servers run the last version.  raised: it has been carried out.
+    names: versions, oldest first; every server starts with the first
+    ready: returns what is missing before another server may be taken down; "" for nothing
+    raise_levels: `System.upgraded`, to be called once all servers run the last version
+    ordered: node -> version of its next start
+    started: node -> version of its last start
+    left: node -> version to which it returns
+    raised: True if `raise_levels` has been called
     """
 
     names: Sequence[str]
@@ -413,26 +448,32 @@ class ServerVersions:
         return self.started.get(node, self.names[0])
 
     def following(self, node: str) -> str | None:
-        """Return the version after that of a node; None if it runs the last one."""
+        """Return the version that follows the version of a node; None if the node runs the last version."""
         return next(iter(self.names[self.names.index(self.of(node)) + 1 :]), None)
 
 
 class Members(Protocol):
-    """Means by which a system changes its members while it runs.  nodes: of all servers, members or not.
+    """Interface for changes of a system's members while the system runs.  Each method raises OSError if the system did
+    not agree in time.
 
-    Each verb raises OSError if the system did not agree in time."""
+    nodes: nodes of all servers, members or not
+    """
 
     async def members(self, nodes: Sequence[Node]) -> frozenset[str]:
-        """Return the names of the members that have been started as such, by what the leader reports."""
+        """Return the names of the members that were started as members, as the leader reports."""
         ...
 
     async def remove(self, nodes: Sequence[Node], leaving: Node) -> None:
-        """Remove a member.  Do nothing if the node is no member.  Its process may go on, or end itself."""
+        """Remove a member; do nothing if the node is no member.  The server's process may continue or end itself."""
         ...
 
     async def add(self, nodes: Sequence[Node], joining: Node, *, wiped: bool = False) -> None:
-        """Add a dead server as a new member.  wiped: its disk was replaced by an empty one.
+        """Add a dead server as a new member.
 
-        A system that needs an empty disk in any case wipes it, and the next `Subject.start` lets the server join.
-        Another system starts the server here, because it must catch up before it becomes a member."""
+        wiped: True if its disk was replaced by an empty one
+
+        A system that always needs an empty disk wipes it in this method, and the server joins at the next
+        `Subject.start`.  Any other system starts the server in this method, because the server must catch up before it
+        becomes a member.
+        """
         ...

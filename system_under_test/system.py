@@ -1,16 +1,16 @@
-"""The one interface of a system under test: `System`, and `OwnNode`, by which it reaches a node.
+"""The interface of a system under test: `System`, and `OwnNode`, by which the system reaches a node.
 
-The bundled systems and those of a user's own are written against it.  Only `start` must be given.  Everything else is
-an optional part, and a run demands only what a system states:
+The bundled systems and a user's own systems implement this interface.  Only `start` is required.  Everything else is
+optional, and a run judges a system only by the parts that the system defines:
 
-    status                     who leads: faults can name the leader, and a run waits for elections
-    leader_of                  who leads one stream, queue or partition: only for aiming faults
-    ready, caught_up           when clients may come, and when the system has recovered
-    logs, traces, trace_of     what it keeps and what it did: the checkers of logs and traces judge them
-    members                    how members change while it runs
+    status                     current leader: faults can name the leader, and a run waits for elections
+    leader_of                  leader of one stream, queue or partition, only to aim faults
+    ready, caught_up           when clients may connect, and when the system has recovered
+    logs, traces, trace_of     its replicated logs and traces of its steps, for the checkers of logs and traces
+    members                    changes of its members while it runs
     bugs, parameters           switches and settings that `--bug` and `--set` choose
     processes, notices_damage  more faults that can be injected
-    unreachable_by, never_fsyncs, forwards, routes_by_itself (of its client)   what must not be asked of it
+    unreachable_by, never_fsyncs, forwards, routes_by_itself (of its client)   limits of faults and checks
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from system_under_test import subject
 from system_under_test.client import Client
 
 Command = str | Sequence[str]
-"""A line for the shell, or the words of a command.  It runs in the node's data directory."""
+"""A line for the shell, or the words of a command.  A command runs in the node's data directory."""
 
 METADATA = "metadata"
 """Name of the log that the checkers of logs judge."""
 JARS = "$KRUCIBLE_JARS"
-"""The folder of `Needs.jars` on a node, in a line for the shell."""
+"""The folder of `Needs.jars` on a node, as written in a line for the shell."""
 TOPICS = "topics"
 """Name of the logs of topics, whose replicas are compared."""
 METADATA_FOLDER = "__cluster_metadata-0"
-"""Kafka's name of its folder."""
+"""Name of the folder of the log METADATA, as in Kafka."""
 
 _FIND_IN_WHEELS = """
 import os, sys
@@ -42,12 +42,13 @@ print(next(path for path in (os.path.join(folder, sys.argv[1]) for folder in sys
 
 
 class OwnNode:
-    """One node as the author of a system sees it.  All paths are relative to `data_dir`, the disk under test.
+    """One node as the author of a system sees it.  All paths are relative to `data_dir`, on the disk under test.
 
-    log_dir, trace_dir: outside of that disk; they survive every fault.
-    index: 0 for the first node.  starts: how often its server was started before, 0 at the first start.
-    version: of the system's `versions`, the one that the next start is to run; "" where it names none.
-    python: the words that start the Python which has the wheels of `needs`.
+    log_dir, trace_dir: directories outside that disk, which survive every fault
+    index: 0 for the first node
+    starts: number of earlier starts of its server, 0 at the first start
+    version: version of the system's `versions` that the next start must run; "" if the system has no `versions`
+    python: first words of a command that runs the Python with the wheels of `needs`
     """
 
     def __init__(self, node: subject.Node, index: int) -> None:
@@ -62,14 +63,14 @@ class OwnNode:
         self.starts = 0
         self.version = ""
         self.problem = ""
-        """Why the last `ask` or `output` gave nothing, in words; "" if it gave something."""
+        """Reason why the last `ask` or `output` returned nothing; "" if it returned something."""
 
     async def run(self, command: Command, *, timeout_s: float = 30.0) -> subject.Completed:
         """Run a command on the node to its end.  Raises OSError if it takes longer."""
         return await self.node.run(self.words(command), timeout_s=timeout_s)
 
     async def output(self, command: Command, *, timeout_s: float = 5.0) -> str:
-        """Return what a command prints; "" if it fails, and `problem` says why."""
+        """Return the output of a command; "" if it fails, and `problem` then contains the reason."""
         name = command if isinstance(command, str) else shlex.join(command)
         return await self._printed(command, f"`{name[:60]}`", timeout_s)
 
@@ -89,7 +90,9 @@ class OwnNode:
         return printed if done.status == 0 else ""
 
     async def write(self, path: str, text: str, /, **values: object) -> None:
-        """Write a file.  With values, what stands in braces is filled in: {name} by `name=…`, {node.address} always."""
+        """Write a file.  If values are passed, fields in braces are replaced: {name} by `name=…`, and {node.address}
+        always.
+        """
         if values:
             try:
                 text = text.format(**({"node": self} | values))
@@ -101,10 +104,11 @@ class OwnNode:
         await self.node.write(self.path(path), text.encode())
 
     async def program(self, wheel_path: str, sha256: str) -> str:
-        """Return the path of a program out of a wheel, named like "package/bin/server".  Raises OSError if it is
-        another one.
+        """Return the path of a program in a wheel, named like "package/bin/server".  Raises OSError if the program does
+        not have this hash.
 
-        Wheels that others than its authors publish may change: the hash says that this is the program that was tried.
+        A wheel may change if it is not published by the authors of the program.  The hash ensures that the program is
+        the tested one.
         """
         name = wheel_path.rpartition("/")[2]
         search = shlex.join([*self.node.python, "-c", _FIND_IN_WHEELS, wheel_path])
@@ -122,13 +126,14 @@ class OwnNode:
         return await self.node.state()
 
     async def accepts(self, port: int) -> bool:
-        """Return whether something on the node accepts connections to this port."""
+        """Return True if a process on the node accepts connections to this port."""
         return (await self.run(f"exec 3<> /dev/tcp/{self.address}/{port}")).status == 0
 
     async def ask(self, port: int, line: str, *, timeout_s: float = 5.0) -> str:
-        """Send one line to a port of the node, in one write; return what it answers until it closes the connection.
-
-        "" if it does not answer; then `problem` says why, and so do the words of a node without a status."""
+        """Send one line to a port of the node, in one write, and return the answer up to the end of the connection.
+        Returns "" if there is no answer.  Then `problem` contains the reason, and messages about a node without a
+        status quote it.
+        """
         sent = f"env printf '%s\\n' {shlex.quote(line)} >&3"  # the printf of bash writes each line on its own
         command = f"exec 3<> /dev/tcp/{self.address}/{port} && {sent} && cat <&3"
         return await self._printed(command, f"port {port}", timeout_s)
@@ -142,12 +147,14 @@ class OwnNode:
         high_watermark: int | None = None,
         log_end: int | None = None,
     ) -> subject.NodeStatus:
-        """Return a `status`: the node is in this epoch, and `leader` is the name of the node it takes for the leader.
+        """Return a `status` of the node.
 
-        epoch: must be that in which this very leader was elected.  Two nodes that report to lead one epoch violate
-            `leadership`, so an epoch and a leader that were read at different times must not be combined.
-        leader: None where the node does not know it; then it is a follower itself.
-        role: by default "leader" or "follower".  high_watermark, log_end: offsets, None where it has no such thing.
+        epoch: epoch in which this leader was elected. If two nodes report that they lead one epoch, this is a violation
+            of `leadership`, so an epoch and a leader that were read at different times must not be combined.
+        leader: name of the node that this node regards as the leader; None if this node knows no leader, and then it
+            counts as a follower
+        role: "leader" or "follower" by default
+        high_watermark, log_end: offsets; None if the system has no such offsets
         """
         role = role or ("leader" if leader == self.name else "follower")
         return subject.NodeStatus(self.name, epoch, role, leader, high_watermark, log_end)
@@ -156,18 +163,18 @@ class OwnNode:
         return path if path.startswith("/") else f"{self.data_dir}/{path}"
 
     def words(self, command: Command) -> list[str]:
-        """Return the command as it runs: in the data directory, through a shell."""
+        """Return the words of a shell command that runs the command in the data directory."""
         line = command if isinstance(command, str) else "exec " + shlex.join(command)
         return ["bash", "-c", f"cd {shlex.quote(self.data_dir)} && {line}"]
 
 
 def named_processes(processes: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
-    """Name -> pattern, from what a system states as its `processes`."""
+    """Return name -> pattern for the `processes` of a system."""
     return dict(processes) if isinstance(processes, Mapping) else dict.fromkeys(processes, "")
 
 
 def wrong_commands(commands: object) -> str:
-    """Return why what `start` returned is no command; "" if it is one."""
+    """Return why this result of `start` is no command; "" if it is one."""
     if isinstance(commands, Mapping):
         if not commands:
             return "no command"
@@ -185,60 +192,69 @@ def wrong_commands(commands: object) -> str:
 
 
 class System:
-    """The docstring of your class, or else of its file, is the summary that a run shows.
+    """A system under test.  The docstring of your class, or else of its file, is the summary that a run shows.
 
-    port: what clients connect to.  needs: packages, wheels, files and the user of a node.
-    client: the class of its clients; None where the file defines only one.
-    client_module: instead of `client`, a module whose `connect` is a `ClientFactory`.  Its clients are asyncio alone
-        and live in the agent; `functions` names what they have.
-    in_process: it has no nodes and lives, with its clients, in the harness' own process.
-    simulated: `module:name` of its program on virtual time (`subject.SimulatedProgram`), "" if it only runs for real.
+    port: port to which clients connect
+    needs: packages, wheels, files and the user of a node
+    client: class of its clients; None if the file defines only one
+    client_module: instead of `client`, a module whose `connect` is a `ClientFactory`. Its clients use only asyncio and
+        run in the agent; `functions` lists the functions that they have.
+    in_process: True if the system has no nodes and runs, with its clients, in the harness' own process
+    simulated: `module:name` of its program on virtual time (`subject.SimulatedProgram`); "" if it only runs on real
+        machines
 
     Promises:
-    failover_s: seconds until another server answers after a leader is lost.  Faults of a system that needs longer than
-        a few seconds hold longer, with the pauses between them, the run and the limit of recovery.
-    unavailable_s: maximum number of seconds without a successful operation while a majority of the servers lives and
-        can talk.  More is a violation.  0: nothing is promised, and more than usual makes a run unknown.
-    elections: whether another leader must appear where one is cut off; None: if there is a `status`.
-    consistency: of the transactions of `list-append` and `rw-register`, such as "snapshot-isolation"; "" for strict
-        serializability.
-    complaints: a regular expression; a line of a server's output that it matches is a violation.
-    usual: options of a run that its user does not give, such as {"nodes": 3, "rate_hz": 50}.
-    nodes_min: least number of servers.  voters_max: number of servers, from the first on, that vote; 0: all.
+    failover_s: seconds until another server answers after a leader is lost.  If these are more than a few seconds,
+        faults, the pauses between faults, the run and the limit of recovery are extended.
+    unavailable_s: maximum seconds without a successful operation while a majority of the servers is up and connected; a
+        longer time is a violation. 0: nothing is promised, and an unusually long time makes a run unknown.
+    elections: True if another leader must appear when the leader is cut off; None: True if there is a `status`
+    consistency: consistency model of the transactions of `list-append` and `rw-register`, such as "snapshot-isolation";
+        "" for strict serializability
+    complaints: regular expression; a line of a server's output that matches it is a violation
+    usual: default options of a run of this system, such as {"nodes": 3, "rate_hz": 50}
+    nodes_min: minimum number of servers
+    voters_max: number of servers, from the first on, that vote; 0: all servers
 
     Faults:
-    notices_damage: how its files may be damaged while it is down ("flip", "truncate", "wipe"), and a pattern of them;
-        spaces separate several.
-    processes: the processes of a node that faults can hit by name, such as `kill:agent`: names that `start` returns.
-        A mapping may also give a name to what such a process starts itself: {"agent": "", "postgres": r"bin/postgres"},
-        where a pattern is searched in the command line.  Each process belongs to the nearest named one above it.
-    unreachable_by: capability that faults need -> why such faults have no effect here: {"clock": "it is written in Go,
-        which reads the clock without the C library"}.  A run with them is refused.
-    moments: name -> a regular expression of lines that a server prints when a fault may hurt: {"snapshot": "installing
-        snapshot"}.  Cards may wait for them (docs/schedules.md); without any, for lines that are not usual.
-    never_fsyncs: no fault waits for an fsync of a server.
-    versions: names of versions, oldest first, if a server may run one while others run the one before, and may go
-        back: `start` is to start `node.version`, and `needs` to bring all.
-    members: how its members change while it runs; None: they do not.
+    notices_damage: way in which files of a dead server may be corrupted ("flip", "truncate", "wipe") -> patterns of
+        these files, separated by spaces
+    processes: names of the processes of a node that faults can hit, such as `kill:agent`. `start` must return a command
+        for each name. A mapping may also name a child of such a process: {"agent": "", "postgres": r"bin/postgres"};
+        the pattern is searched for in the command line of the child. Any other process belongs to its nearest named
+        ancestor.
+    unreachable_by: capability that faults need -> why these faults have no effect on the system: {"clock": "it is
+        written in Go, which reads the clock without the C library"}. A run with these faults is refused.
+    moments: name -> regular expression of lines that a server prints when a fault may trigger bugs: {"snapshot":
+        "installing snapshot"}. Cards may wait for such lines (docs/schedules.md); without `moments` they wait for
+        unusual lines.
+    never_fsyncs: True if servers do not fsync, so that no fault waits for an fsync
+    versions: names of versions, oldest first, if a server may run one version while others run the previous version,
+        and may return to the previous version. `start` must start `node.version`, and `needs` must contain all
+        versions.
+    members: interface for changes of its members while it runs; None if members do not change
 
     Evidence:
-    forwards: a server passes requests on to the leader, so its answer may be the leader's mistake.
+    forwards: True if a server forwards requests to the leader, so that a wrong answer of the server may be the leader's
+        fault
     logs: name -> a folder of the data directory, or a pattern of folders: {"metadata": "kafka/__cluster_metadata-0",
-        "topics": "kafka/*-*"}.  They are copied before each heal and at the end.  The checkers of logs judge
+        "topics": "kafka/*-*"}.  The folders are copied before each heal and at the end. The checkers of logs judge
         "metadata" and "topics", which must have Kafka's format.
-    registers_brokers: "metadata" holds Kafka's records of brokers and of partitions, which checkers judge.
-    logs_copied_every_s: a server cuts its logs so early that copies show all entries only if one is taken this
-        often, in seconds.  0: the copies before heals and at the end are enough.
-    traces: a file, such as "trace.jsonl", that a server appends rows to, in `trace_dir` (docs/traces.md).
-    kraft_steps: the records of the logs and the rows of the traces are all those of the bundled KRaft.
+    registers_brokers: True if "metadata" contains Kafka's records of brokers and of partitions, which checkers judge
+    logs_copied_every_s: maximum seconds between copies with which the copies contain all entries, for a server that
+        deletes old entries early. 0: the copies before heals and at the end suffice.
+    traces: file in `trace_dir` to which a server appends rows, such as "trace.jsonl" (docs/traces.md)
+    kraft_steps: True if all records of the logs and all rows of the traces have the form of the bundled KRaft
 
     Switches:
-    bugs: planted bugs, which `--bug NAME` switches on.
-    parameters: name -> usual value of what `--set NAME=VALUE` sets.
+    bugs: planted bugs, which `--bug NAME` enables
+    parameters: name -> default value of the parameter, which `--set NAME=VALUE` sets
 
     A run fills in, before `start` is called for the first time:
-    bug: name of the planted bug, None for none.  seed: of the run.  settings: `parameters` with the values of the run.
-    nodes: all of its nodes.
+    bug: name of the planted bug; None for none
+    seed: seed of the run
+    settings: `parameters` with the values of the run
+    nodes: all nodes of the system
     """
 
     name: str = ""
@@ -284,44 +300,47 @@ class System:
     nodes: Sequence[OwnNode] = ()
 
     def client_config(self) -> Mapping[str, Any]:
-        """Return what the clients of a `client_module` are given in their config besides seed, bug and settings."""
+        """Return the config of the clients of a `client_module`, without seed, bug and settings."""
         return {}
 
     def check_settings(self) -> None:
-        """Raise ValueError, in one sentence, for `settings` that the system cannot run with."""
+        """Raise ValueError, with a message of one sentence, for `settings` with which the system cannot run."""
 
     async def install(self, node: OwnNode, nodes: Sequence[OwnNode]) -> None:
-        """Prepare the fresh data directory of a node, in which `needs.files` lie.  Called once, before any `start`."""
+        """Prepare the fresh data directory of a node, which contains `needs.files`.  Called once per node, before any
+        `start`.
+        """
 
     async def installed(self, nodes: Sequence[OwnNode]) -> None:
-        """Prepare what needs every node to be installed.  Called once, before any `start`."""
+        """Prepare everything that requires that all nodes are installed.  Called once, before any `start`."""
 
     async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command | Mapping[str, Command]:
-        """Return the command of the node's server, or name -> command of several; first starts and restarts alike.
+        """Return the command of the node's server, or name -> command for several processes.  Called for first starts
+        and restarts.
 
-        Write configuration files here.  If any of several processes ends, the others are killed: the server is dead.
+        Write configuration files here.  If one of several processes ends, the others are killed, and the server is
+        dead.
         """
         raise NotImplementedError
 
     async def status(self, node: OwnNode) -> subject.NodeStatus | None:
-        """Return what the node reports of itself now, by `node.reports`; None if it reports nothing.
-
-        Called a few times a second.
+        """Return the current status that the node reports (`node.reports`); None if it reports nothing.  Called a few
+        times a second.
         """
         return None
 
     async def leader_of(self, key: str) -> str | None:
-        """Return the name of the node that leads this key (a stream, a queue, a partition), None if it is not known.
+        """Return the name of the node that leads this key (a stream, a queue, a partition); None if it is unknown.
 
-        It needs no epoch, and no checker judges it.  Every second card against the leader is aimed at the leader of a
-        key of the workload, and each one where there is no `status`.
+        No checker judges the result.  Every second card against the leader aims at the leader of a key of the workload,
+        and every such card does if there is no `status`.
         """
         return None
 
     async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
-        """Return None once clients may come; else what is missing, in words.
+        """Return None once clients may connect; else what is missing, in words.
 
-        By default every node must accept connections to `port`, and give a `status` where the system has one.
+        By default every node must accept connections to `port`, and have a `status` if the system defines `status`.
         """
         for node in nodes:
             if self.port and not await node.accepts(self.port):
@@ -329,33 +348,40 @@ class System:
         return await self._without_status(nodes)
 
     async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
-        """Return None once every live node has all that was committed when this was called; else why not, in words.
+        """Return None once every live node has all data that was committed when this method was called; else what is
+        missing, in words.
 
-        By default every live node must give a `status` where the system has one.
+        By default every live node must have a `status` if the system defines `status`.
         """
         return await self._without_status(nodes)
 
     async def upgraded(self, nodes: Sequence[OwnNode]) -> None:
-        """Raise what the cluster kept at the level of its first version: all servers run the last of `versions` now.
+        """Raise the feature levels that the cluster kept at its first version.  Called once all servers run the last of
+        `versions`.
 
-        Raises OSError if it could not."""
+        Raises OSError if the levels could not be raised.
+        """
 
     def live(self, node: OwnNode, started_monotonic_ns: int) -> subject.Live:
-        """Follow the trace and the log of a node while it runs.  Called only where `kraft_steps` is set."""
+        """Follow the trace and the log of a running node.  Called only if `kraft_steps` is True."""
         raise NotImplementedError
 
     def complaints_in(self, folder: Path) -> Sequence[subject.Complaint]:
-        """Return more of what the nodes' own logs say went wrong; `folder` has one folder per node."""
+        """Return further errors that the nodes' own logs report.
+
+        folder: contains one folder of logs per node
+        """
         return ()
 
     def comparisons(self, run_folder: Path, copies: Sequence[subject.Collected]) -> Iterable[Mapping[str, Any]]:
-        """Return rows of `checkers.base.columns.COMPARISONS`, for a system of two implementations."""
+        """Return rows of `checkers.base.columns.COMPARISONS`, for a system with two implementations of one format."""
         return ()
 
     def trace_of(self, node: str, logs: Path) -> Iterable[Mapping[str, Any]]:
-        """Return rows of a trace that can be read from a node's own logs after the fact (docs/traces.md).
+        """Return rows of a trace that are read from a node's own logs after the run (docs/traces.md).  Rules about time
+        do not judge such rows.
 
-        logs: folder of the node's collected logs.  Rules about time do not judge such rows.
+        logs: folder of the node's collected logs
         """
         return ()
 

@@ -271,7 +271,7 @@ def outcomes(answer, *requests: Request, timeout_s: float = PATIENCE_S):
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n{}", "an answer without a usable length"),
         (b"SSH-2.0 close\r\n", "not an HTTP answer"),
         (b"close\r\n", "not an HTTP answer"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{]", "an answer that makes no sense"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{]", "an invalid answer"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "not a JSON object"),
         (http({"kvs": []}), "an answer without etcd's header"),
         (http({"error": "etcdserver: request timed out"}, "504 Gateway Timeout"), "etcdserver: request timed out"),

@@ -191,7 +191,7 @@ def test_a_function_of_ones_own_is_given_and_answers_what_it_states() -> None:
     assert (shown.type, json.loads(shown.payload or "")) == (Type.OK, {"n1": [1, 2.5], "n2": None})
     assert outcome("take", request, False, "n1", OWN).error == "gone"
     for no_json in ({1, 2}, float("nan"), b"x", {"a": object()}):
-        with pytest.raises(ValueError, match=r"compare returned .* where what JSON can hold"):
+        with pytest.raises(ValueError, match=r"compare returned .* where a JSON value"):
             outcome("compare", request, no_json, "n1", OWN)
 
 
