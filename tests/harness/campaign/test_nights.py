@@ -102,7 +102,7 @@ def test_the_dashboard_leads_to_the_report_of_each_run_and_escapes(tmp_path: Pat
         ("../run-2/report.html", "not"),
     ]
     assert 'href="run-1/report.html"' in write_dashboard(night, "a night", [], [past(1)]).read_text()
-    assert "kraft register under partition" in page and "1 of the last 2 runs ended as they should" in page
+    assert "kraft register under partition" in page and "1 of the last 2 runs ended as expected" in page
     assert "<b>" not in page and "stale read &lt;b&gt;" in page
 
 

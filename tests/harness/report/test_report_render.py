@@ -56,7 +56,7 @@ def visible(html: str) -> str:
         ("stale", "Invalid: at|still believed it led epoch 1|Why no other order saves it"),
         ("logs", "Offset|epoch 2|n4|high watermark when its log was copied"),
         ("elections", "Votes of epoch 3|became leader|leader of epoch 3"),
-        ("several", "3 checkers found 3 kinds of violations|What several checkers see is counted by each"),
+        ("several", "3 checkers found 3 kinds of violations|A violation that several checkers see is counted by each"),
         ("kill", "n2 dead|stopped|Fault 5 was skipped|no node led|Ended by fault 2|Ended by itself|Its last words"),
         ("unknown", "Unknown: share of ok operations in faults|does not show enough to count as a pass"),
         ("canary", "Valid: 2 checkers|No fault was injected"),
@@ -115,7 +115,7 @@ def test_a_recovery_that_nothing_showed_is_not_praised_and_a_complaint_is_no_dea
     (root / "results.json").write_text(json.dumps(results))
     write_journal(root, outcome=outcome)
     page = visible(render(root).read_text())
-    assert "0.50 s after the faults were over every process was running (limit 60 s). Whether every node had" in page
+    assert "0.50 s after the faults were over, every process was running (limit 60 s). It is unknown whether every" in page
     assert "Complained in its log" in page and "Ended by itself" not in page
 
 

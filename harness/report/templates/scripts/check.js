@@ -1,3 +1,3 @@
-// A page of judged files: its proofs, and nothing else that moves.
+// A page of judged files: only its proofs are interactive.
 proofs();
 root.dataset.ready = 'yes';

@@ -1,6 +1,6 @@
 // Wheel, pointer, keys and buttons.
 function changed() { draw(); writeAddress(); }
-// What is selected stays in view while one zooms: a violation, a fault, an operation; else the middle.
+// The selected violation, fault or operation stays in view while zooming; without a selection, the middle does.
 function focus() {
   const [kind, number] = VIEW.sel.split('.'), i = +number;
   const at = kind === 'violation' && DATA.violations[i] ? DATA.violations[i].t
@@ -56,7 +56,7 @@ function onKey(event) {
   if (act) { event.preventDefault(); act(); }
 }
 
-// A plain wheel scrolls the page until the timeline has been clicked: readers must not be caught in a drawing.
+// A plain wheel scrolls the page until the timeline has been clicked: otherwise a reader could not scroll past the drawing.
 function onWheel(event) {
   const zooms = event.ctrlKey || event.metaKey || document.activeElement === main;
   if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) { event.preventDefault(); pan(event.deltaX / 800); return; }

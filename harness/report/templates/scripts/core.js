@@ -2,7 +2,7 @@
 const END = DATA.end;
 const TYPES = ['', 'ok', 'fail', 'info'];
 
-// Columns are deflated; little endian, as every browser's machine is.
+// Columns are deflated, in little-endian order, as on every machine with a browser.
 async function inflated(text) {
   const packed = Uint8Array.from(atob(text), c => c.charCodeAt(0));
   return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'))).arrayBuffer();
@@ -122,6 +122,6 @@ function writeAddress() {
     if (Math.abs(VIEW.a - OPENS) > 1e-6 || VIEW.b < END) parts.push(`t=${+VIEW.a.toFixed(4)}-${+VIEW.b.toFixed(4)}`);
     if (VIEW.key !== usualKey) parts.push('key=' + encodeURIComponent(OPS.keys[VIEW.key - 1]));
     if (VIEW.sel !== usualSel) parts.push('sel=' + VIEW.sel);
-    try { history.replaceState(null, '', '#timeline' + (parts.length ? '?' + parts.join('&') : '')); } catch { /* a browser may limit how often */ }
+    try { history.replaceState(null, '', '#timeline' + (parts.length ? '?' + parts.join('&') : '')); } catch { /* a browser may limit the number of calls */ }
   }, 120);
 }

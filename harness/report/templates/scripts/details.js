@@ -1,4 +1,4 @@
-// What is selected, in words; and the little cards beside the pointer.
+// The description of the selection, and the small cards beside the pointer.
 function find(x, y) {
   for (let k = HITS.length - 1; k >= 0; k--) {
     const h = HITS[k];
@@ -47,7 +47,7 @@ function describe() {
   if (p.dataset.shown === text) return;
   p.dataset.shown = text;
   p.className = shown ? 'js on' : 'js';
-  p.textContent = shown ? '' : 'Nothing is selected. Point at anything to see what it is; click to keep it.';
+  p.textContent = shown ? '' : 'Nothing is selected. Point at anything to see a description; click to keep the description.';
   if (!shown) return;
   p.append(element('b', {}, shown[0]), '. ' + shown[1] + ' ');
   if (shown[2]) p.append(element('a', { href: '#' + shown[2] }, 'More about it'));

@@ -1,4 +1,4 @@
-// The canvas: axis, bands, and the order of the lanes.  A lane is {name, h, paint}; lanes without data are left out.
+// The canvas: axis, bands, and the order of the lanes.  A lane is {name, h, paint}; lanes without data are omitted.
 const main = $('tl'), mini = $('mini');
 let W = 0, LEFT = 0, RIGHT = 0, HEIGHT = 0, queued = false;
 const LANES = new Map();   // name -> {y, h}
@@ -49,7 +49,7 @@ function draw() {
   requestAnimationFrame(() => { queued = false; paint(); paintMini(); describe(); spanned(); });
 }
 
-// What follows the span of the timeline elsewhere on the page, once for each span.
+// Other parts of the page that follow the span of the timeline; updated once per span.
 let spannedAs = '';
 function spanned() {
   const span = `${VIEW.a} ${VIEW.b}`;
@@ -129,8 +129,8 @@ function wrap(g, text, room, most) {
   return lines.length <= most && lines.every(l => g.measureText(l.trimEnd()).width <= room) ? lines : null;
 }
 
-// A bold line for the chosen violation, or the first; a tick at the margin for each other one in view.  Then the flags:
-// that of the bold line first, then that of the first wrong step; one that would fall on another is left out.
+// A bold line for the chosen violation, or the first; a tick at the margin for each other violation in view.  Then flags:
+// first for the bold line, then for the first wrong step; a flag that would cover another one is omitted.
 function violations(g) {
   if (!LANES.has('flag')) return;
   const { y, h } = LANES.get('flag'), seen = DATA.violations.map((v, i) => [X(v.t), v, i]).filter(([x]) => x >= LEFT - 1 && x <= RIGHT + 1);

@@ -1,5 +1,5 @@
-// The lines around a violation: how many of them are shown, by time, source and text.  A span that was chosen on the
-// timeline takes the place of the handle.
+// The lines around a violation, filtered by time, source and text.  A span that was chosen on the timeline replaces the
+// handle.
 const LOG = (() => {
   const box = $('logs');
   if (!box) return null;
@@ -22,7 +22,7 @@ function logs() {
   $('log-count').textContent = `${shown} of ${LOG.rows.length} lines`;
 }
 
-// Faults and events outside of a span that was chosen on the timeline step back.
+// Faults and events outside of the span that was chosen on the timeline are dimmed.
 function outside() {
   const chosen = !wholeRun();
   for (const row of document.querySelectorAll('[data-from]')) row.hidden = chosen && (+row.dataset.to < VIEW.a || +row.dataset.from > VIEW.b);

@@ -1,4 +1,4 @@
-// What the nodes were: roles by epoch, deposed leaders, paused and dead; and what they knew to be committed.
+// The nodes: roles by epoch, deposed leaders, paused and dead processes; and their high watermarks.
 const MARKS = DATA.marks.of.map(deltas => { if (!deltas) return null; let x = 0; return Int32Array.from(deltas, d => x += d); });
 const HIGHEST = (() => {
   const some = MARKS.filter(s => s);
@@ -26,7 +26,7 @@ function nodeLane(g, n) {
   });
 }
 
-// What a fault did to a node: a process that does not run (the role of a dead one is drawn already), or a mark below.
+// Effect of a fault on a node: a process that does not run (a dead one is drawn with the roles), or a mark below.
 function hit(g, n, f, state, y, h, mid) {
   if (state === 'stopped' || state === 'paused') { gone(g, X(f.start), X(f.end), mid, 'paused'); return; }
   if (state === 'dead') {
@@ -37,7 +37,7 @@ function hit(g, n, f, state, y, h, mid) {
   g.fillStyle = COLOUR['band-edge']; g.fillRect(X(f.start), y + h - 4, Math.max(2, X(f.end) - X(f.start)), 3);
 }
 
-// A node has one colour; a follower's line has that of its leader.
+// A node has one colour; a follower's line has the colour of its leader.
 function role(g, [n, start, end, name, epoch, leader], y, h, mid) {
   const a = X(start), w = X(end) - a, left = Math.max(a, LEFT), room = Math.min(a + w, RIGHT) - left, colour = nodeColour(n);
   if (name === 'dead') gone(g, a, a + w, mid, 'not running');
@@ -67,10 +67,10 @@ function deposedMark(g, a, b, mid, epoch) {
   g.fillStyle = hatch(g, COLOUR.panel, 7); g.fillRect(a, mid - 9, b - a, 18);
   g.strokeStyle = COLOUR.ink; g.strokeRect(a + .5, mid - 8.5, Math.max(1, b - a - 1), 17);
   const left = Math.max(a, LEFT);
-  noted(g, [`epoch ${epoch}: deposed, does not know`, `epoch ${epoch}: deposed`, 'deposed'], left, Math.min(b, RIGHT) - left, mid);
+  noted(g, [`epoch ${epoch}: deposed, without knowing it`, `epoch ${epoch}: deposed`, 'deposed'], left, Math.min(b, RIGHT) - left, mid);
 }
 
-// Words on a ground of their own, upon hatching.
+// Words on a plain background, above hatching.
 function noted(g, choices, left, room, mid) {
   const text = choices.find(c => g.measureText(c).width + 14 <= room);
   if (text === undefined) return;
@@ -95,7 +95,7 @@ function fitted(g, text, room) {
   return text;
 }
 
-// The highest mark any node reached: where it is flat, nothing commits.
+// The highest high watermark of any node: while the line is flat, nothing is committed.
 function markLane(g) {
   const { y, h } = LANES.get('mark'), step = DATA.marks.step, top = y + 18, bottom = y + h - 2;
   const first = clamp(Math.floor(VIEW.a / step) - 1, 0, HIGHEST.length - 1), last = clamp(Math.ceil(VIEW.b / step), 0, HIGHEST.length - 1);
@@ -103,10 +103,10 @@ function markLane(g) {
   stairs(g, HIGHEST, first, last, at, y, h, COLOUR.ink, 1.4);
   scaleMark(g, bottom, low.toLocaleString('en'), true);
   scaleMark(g, top, high.toLocaleString('en'), true);
-  laneTitle(g, 'mark', 'highest high watermark: entries committed (flat: nothing commits)');
+  laneTitle(g, 'mark', 'highest high watermark: committed entries (flat: nothing is committed)');
 }
 
-// How far each node is behind it; a node that knows no mark has a gap.
+// Lag of each node behind the highest mark; a node that knows no mark has a gap.
 function lagLane(g) {
   const { y, h } = LANES.get('lag'), step = DATA.marks.step, top = y + 18, bottom = y + h - 2;
   const first = clamp(Math.floor(VIEW.a / step) - 1, 0, HIGHEST.length - 1), last = clamp(Math.ceil(VIEW.b / step), 0, HIGHEST.length - 1);
@@ -124,7 +124,7 @@ function lagLane(g) {
     if (s[peak] > most / 5) peaks.push({ x: X((peak + 1) * step), y: at(s[peak]), name: DATA.servers[n] });
   });
   scaleMark(g, bottom, '0', true); scaleMark(g, top, most.toLocaleString('en'), true);
-  laneTitle(g, 'lag', 'entries each node’s high watermark is behind the highest');
+  laneTitle(g, 'lag', 'number of entries by which each node’s high watermark lags behind the highest');
   peaks.sort((a, b) => a.x - b.x);
   let right = -1;
   for (const p of peaks) {

@@ -1,8 +1,8 @@
-// What clients saw: rates, latencies of all, and the operations of one key as bars.
+// Operations of clients: rates, latencies of all operations, and the operations on one key as bars.
 const visible = () => [lower(OPS.t, VIEW.a - OPS.longest), lower(OPS.t, VIEW.b)];
 
-// Elements that clients put in, at their answers, in the row of the server that answered: kept above, unknown between,
-// lost below.  Neighbours stand on levels in turn, so that none hides another.
+// Elements that clients added, at the time of the answer, in the row of the answering server: kept above, unknown between,
+// lost below.  Neighbours are drawn at different heights, so none hides another.
 const PUT_AT = [...new Set(OPS.node.filter((_, i) => OPS.fate[i]))].sort((a, b) => OPS.nodes[a].localeCompare(OPS.nodes[b], 'en', { numeric: true }));
 const ELEMENT_ROW = 28;
 function elementLane(g) {
@@ -42,10 +42,10 @@ function rateLane(g) {
   });
   g.fillStyle = COLOUR.dim; g.fillRect(LEFT, Math.round(zero), px, 1);
   scaleMark(g, top, up.toLocaleString('en'), true); scaleMark(g, zero, '0', false);
-  laneTitle(g, 'rate', `operations per second, by their end: answered up, fail and info down`);
+  laneTitle(g, 'rate', `operations per second, by outcome: answered upwards, fail and info downwards`);
 }
 
-// Latency by time of the call, logarithmic.  Many answers become a density, few are dots; what is not ok is always drawn.
+// Latency at the time of the call, logarithmic.  Many ok answers become a density, few become dots; others are always drawn.
 function latencyLane(g) {
   const { y, h } = LANES.get('latency'), top = y + 20, bottom = y + h - 3;
   const low = LOWEST, high = Math.max(1, Math.ceil(Math.log10(Math.max(OPS.longest, .01) * 1e3)));   // powers of ten, ms
@@ -61,7 +61,7 @@ function latencyLane(g) {
   });
   quantiles(g, i0, i1, at, y, h);
   latencyAt = at;
-  laneTitle(g, 'latency', 'latency of every operation, ms, logarithmic, by its call; lines: median and 95 % of the answered');
+  laneTitle(g, 'latency', 'latency of every operation, ms, logarithmic, at the time of its call; lines: median and 95th percentile of the answered ones');
 }
 
 function quantiles(g, i0, i1, at, y, h) {

@@ -1,4 +1,4 @@
-// What every page with evidence needs.  Values of a run go into text nodes only, never into markup.
+// Functions of every page with evidence.  Values of a run go into text nodes only, never into markup.
 const root = document.documentElement;
 root.classList.remove('nojs');
 const DATA = JSON.parse(document.getElementById('data').textContent);
@@ -16,7 +16,7 @@ function oneStop(bar) {
     next.focus();
   });
 }
-// Paper has no folds: the first violation of each kind is unfolded, with its cause.  Of all else the summary is printed.
+// Paper cannot be unfolded: the first violation of each kind is printed in full, with its cause; all other folds by summary.
 const unfolded = [];
 addEventListener('beforeprint', () => {
   for (const fold of document.querySelectorAll('details.kind:not([open])')) { fold.open = true; unfolded.push(fold); }

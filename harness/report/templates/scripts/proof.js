@@ -1,4 +1,4 @@
-// The stepper of a witness: hides what lies beyond the step; without script everything is shown.
+// The stepper of a witness: hides everything after the current step; without script everything is shown.
 function stepper(drawing) {
   const box = drawing.querySelector('.step.js');
   if (!box) return;
@@ -8,7 +8,7 @@ function stepper(drawing) {
     const step = +slider.value;
     for (const e of drawing.querySelectorAll('[data-step]')) e.classList.toggle('later', +e.dataset.step > step);
     for (const e of article.querySelectorAll('.story [data-step], .story .bad')) e.classList.toggle('now', (+e.dataset.step || last) === step);
-    line.textContent = step === 0 ? `Before the first operation of this window${drawing.dataset.before ? ': it holds ' + drawing.dataset.before : ''}.` : `Step ${step} of ${steps.length}. ${steps[step - 1] ?? ''}`;
+    line.textContent = step === 0 ? `Before the first operation of this window${drawing.dataset.before ? ': the object holds ' + drawing.dataset.before : ''}.` : `Step ${step} of ${steps.length}. ${steps[step - 1] ?? ''}`;
     line.className = step === last && article.querySelector('.story .bad') ? 'bad' : '';
   };
   const move = by => { slider.value = clamp(+slider.value + by, 0, steps.length); show(); };
@@ -25,7 +25,7 @@ function copy(button) {
   if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => done('Copied'), byHand); else byHand();
 }
 
-// A link to something inside a folded part opens it.
+// A link to an element inside a folded part unfolds that part.
 function unfold(id) {
   for (let at = $(id); at; at = at.parentElement) if (at.tagName === 'DETAILS') at.open = true;
   const own = $(id) && $(id).matches('.finding') && $(id).querySelector(':scope > details.folded');

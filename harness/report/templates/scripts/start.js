@@ -1,4 +1,4 @@
-// Wire everything up.
+// Connect all parts of the page.
 readColours();
 for (const [k, name] of OPS.keys.entries()) $('key').append(element('option', { value: k + 1 }, name + (DATA.violations.some(v => v.key === name) ? ' (violated)' : '')));
 if (!OPS.keys.length) $('key').parentElement.hidden = true;
