@@ -229,7 +229,7 @@ def came_back(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, 
 
 
 def changed_too_often(key: Key, positions: int, rng: np.random.Generator) -> tuple[Key, int]:
-    """Add reads of one client after all other operations that see more changes of the value than there are open
+    """Add reads of one client after all other operations.  They return more changes of the value than there are open
     operations.
     """
     times = int((key.ret == OPEN).sum()) + 2

@@ -115,7 +115,7 @@ def goal_here(goal: float | None, unit: str) -> float | None:
 
 
 def read(path: Path) -> list[BenchFigure]:
-    """Return the figures in a file, in the order of measurement; of equal name and size only the last."""
+    """Return the figures in a file, in the order of measurement; if name and size are equal, only the last one."""
     latest = {}
     for line in path.read_text().splitlines():
         one = BenchFigure(**json.loads(line))

@@ -187,7 +187,7 @@ async def write_for(
     """Write with all writers at once, each as fast as its answers come.  Return the latencies, in seconds, of the
     writes that were acknowledged in the `seconds` after `settle_s`.
 
-    marks: called at the begin and at the end of these `seconds`
+    marks: called at the beginning and at the end of these `seconds`
 
     Raises WriteRefused, or OSError if a connection is lost.
     """

@@ -211,8 +211,8 @@ SESSIONS = 24
 def _simulate_sessions(
     count: int, size: int, keys: int, read_share: float, snapshots: bool, seed: int
 ) -> tuple[Int32, Int8, Int64, Int64, Int64, Int64, Int8, Int32, Int32]:  # pragma: no cover (compiled)
-    """Return process, status, invoke, completion, begin and end of each transaction; kind, key, and number of the write
-    that was read or done, of each micro-operation.
+    """Return process, status, invoke, completion, beginning and end of each transaction; kind, key, and number of the
+    write that was read or done, of each micro-operation.
     """
     np.random.seed(seed)
     process, status = np.empty(count, np.int32), np.full(count, OK, np.int8)

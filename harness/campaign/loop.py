@@ -407,9 +407,9 @@ def _counts_as(plan: Plan, spec: Spec, child: ChildRun, results: Results) -> tup
 
 
 def seconds_to_find(checker: str, record: RunRecord) -> float:
-    """Return the seconds from the begin of the main phase until this checker has found the planted bug.  This is the
-    time of the violation if an online check found it; otherwise the end of the last phase, because the sealed run is
-    judged then.  Raises BrokenFile.
+    """Return the seconds from the beginning of the main phase until this checker has found the planted bug.  This is
+    the time of the violation if an online check found it; otherwise the end of the last phase, because the sealed run
+    is judged then.  Raises BrokenFile.
     """
     header, outcome = record.header, record.outcome or RunOutcome()
     began_ns = header.main_began_ns if header is not None else 0

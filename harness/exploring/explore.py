@@ -65,7 +65,7 @@ MANY = 1000
 
 
 class ElectionsLeft:
-    """Check that a leader can still be elected. steps, voters: steps of the explored cluster, number of its voters."""
+    """A check that a leader can still be elected. steps, voters: steps of the explored cluster, number of its voters."""
 
     def __init__(self, steps: ClusterSteps, voters: int, bug: str) -> None:
         many = Budgets(**dict.fromkeys(("epochs", "timeouts", "looks"), MANY), changes=steps.budgets.changes)
@@ -440,8 +440,9 @@ def grow(
 
 
 def _worth_trying(exhausted: list[tuple[Budgets, Explored]], too_large: list[Budgets]) -> Iterator[Budgets]:
-    """Yield bounds that the two lists do not decide at the time of the yield.  End after a round that yields nothing:
-    every bound of the next round would have too many states as well.
+    """Yield bounds that neither lie within an exhausted bound nor contain a bound that is too large.  The lists may
+    grow between two yields.  End after a round that yields nothing: each bound of the next round would be too large as
+    well.
     """
     for each_round in rounds():
         tried = False

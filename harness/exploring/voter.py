@@ -237,8 +237,7 @@ class VoterEvent(NamedTuple):
     peer: of add, remove and update: the voter that is changed
     connection, request: of an ask
     peer, request, response: of an answer; without a response no answer will come, and after `lost` the voter opens a
-        new
-        connection
+        new connection
     """
 
     kind: str

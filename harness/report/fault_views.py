@@ -298,8 +298,8 @@ class CoverageView:
 
 
 def attributed(data: ReportData) -> list[str]:
-    """Return, for each fault, a line with the number of repetitions without it that showed the violation; [] if nobody
-    tried.
+    """Return, for each fault, a line with the number of repetitions without it that showed the violation; [] if there
+    were no repetitions.
     """
     try:
         rows = read_object(data.folder / ATTRIBUTION).get("variants")

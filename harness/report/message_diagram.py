@@ -145,7 +145,9 @@ class Diagram:
         self.messages.append(Exchange(at_ns, way, words, bad))
 
     def span(self, start_ns: int, end_ns: int) -> tuple[float, float] | None:
-        """Return the x of begin and end of a span, clipped to the drawn times; None if no part of the span is drawn."""
+        """Return the x of beginning and end of a span, clipped to the drawn times; None if no part of the span is
+        drawn.
+        """
         if end_ns < self.first_ns or start_ns > self.last_ns:
             return None
         return self.x_of(max(start_ns, self.first_ns)), self.x_of(min(end_ns, self.last_ns))

@@ -125,7 +125,7 @@ class FindingView:
 
     @property
     def span(self) -> tuple[float, float]:
-        """Return begin and end of the part of the timeline to show, in seconds."""
+        """Return beginning and end of the part of the timeline to show, in seconds."""
         t = self.moment_ns / 1e9
         return max(0.0, t - 2.5), t + 1.5
 

@@ -98,7 +98,7 @@ class Picture:
 
 
 def digits_of(ops: Sequence[WindowOp]) -> int:
-    """Return the number of decimals of a second with which begin and end of every operation differ."""
+    """Return the number of decimals of a second with which beginning and end of every operation differ."""
     return 6 if any(op.complete < FOREVER and op.end_ns - op.start_ns < 1_000_000 for op in ops) else 3
 
 
@@ -239,7 +239,7 @@ def _ticks(window: DrawnWindow, x_of: dict[int, float], right: float) -> list[Ma
 
 
 def _bracket(window: DrawnWindow, x_of: dict[int, float], lane_of: dict[int, float], width: float) -> Bracket | None:
-    """Return a bracket from the last change that ended before the bad operation began to that beginning."""
+    """Return a bracket from the end of the last change before the bad operation to the beginning of that operation."""
     ops, order, late = window.operations, window.order, window.culprit
     if order is None or late is None:
         return None

@@ -533,7 +533,7 @@ def leadership_of(folder: Path) -> Leadership:
 class LossCause:
     """A fault that can have lost acknowledged data.
 
-    before_ns: ns from the acknowledgement to the begin of the fault; 0 or less if the fault began first
+    before_ns: ns from the acknowledgement to the beginning of the fault; 0 or less if the fault began first
     healed: True if the fault had been healed before the acknowledgement
     """
 
@@ -617,7 +617,7 @@ def cause_of_loss(
 
 
 def _reach_of_disk_ns(fault: FaultRecord) -> int:
-    """Return the earliest time, as ns before the begin of the fault, from which the fault can lose data on disks."""
+    """Return the nanoseconds before the beginning of the fault within which written data can be lost on disks."""
     if fault.damages_data or fault.wipes_disks:
         return max(fault.began_ns, 0)
     lost_ms = [ms for m in fault.measured for name, ms in m.values.items() if name.endswith(OLDEST_LOST)]

@@ -222,7 +222,8 @@ def known_bug(subject: str, name: str) -> Bug | None:
     """Return the subject's declaration of its planted bug.
 
     Returns None if this version has no such subject or bug, or cannot load the subject, because the report on an old
-    run must not fail.  Also for external subjects: they have no planted bugs, and a report must not execute their code.
+    run must not fail.  Returns None for external subjects, too: they have no planted bugs, and a report must not
+    execute their code.
     """
     from harness.registry import SUBJECTS, load_subject
     from harness.spec import WrongSpec
@@ -240,7 +241,7 @@ def _capital(text: str) -> str:
 
 
 REFUSED_MIN = 10
-"""Minimum number of operations of unknown outcome despite a refused connection, from which a note is shown."""
+"""Minimum number of operations for a note on operations with an unknown outcome despite a refused connection."""
 
 
 def notes(results: Results, outcome: RunOutcome) -> list[str]:

@@ -157,7 +157,7 @@ LOOK_S = 0.1
 SESSION_S_MAX = 1.2 * float(KraftBrokers.cluster_settings["brokers"]["session_timeout_s"])
 """Maximum seconds of a broker's session on the slowest clock, including the time to write a record."""
 STEADY_S = 2 * SESSION_S_MAX + 1.0
-"""Seconds without events in which a broker must not be fenced.  A broker that was just fenced may return and be fenced
+"""Seconds without events for which the cluster must be steady.  A broker that was just fenced may return and be fenced
 once more within a session and a second."""
 CHANGES_MAX = 3
 """Maximum number of changes of the controller after the storm: leaders that were elected during the storm may still
@@ -166,9 +166,9 @@ depose each other.
 STEADY_S_MAX = (CHANGES_MAX + 2) * STEADY_S
 RESTART_S = 0.3
 LEARNS_LATE, KNOWS_S, SLOW_FSYNC_S = 0.7, 0.5, 3.0
-"""Probability that a partition leader has a slow disk when a silent broker returns, so that it learns late of the new
-registration; seconds in which it learns before that the broker is fenced; and seconds of its fsync, which are more than
-a broker needs to return."""
+"""LEARNS_LATE: share of the storms in which a partition leader has a slow disk when a silent broker returns, so the
+leader learns late of the new registration.  KNOWS_S: seconds for the leader to learn before that the broker is fenced.
+SLOW_FSYNC_S: seconds of its fsync, more than a broker needs to return."""
 REFUSED_RIGHT = "a change that can be made is refused"
 
 

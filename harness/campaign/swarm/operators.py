@@ -428,8 +428,7 @@ class RegistryRequest:
 
     how: UNREGISTER, PRODUCER_IDS, or one of the settings
     epoch: broker epoch of the incarnation to unregister.  A later incarnation is not unregistered, because it would
-        return
-        only after a restart.
+        return only after a restart.
     """
 
     how: str

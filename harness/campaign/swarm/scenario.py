@@ -110,8 +110,7 @@ class Scenario:
         observers are brokers
     brokers: servers that register as brokers; observers always do
     snapshot_bytes: bytes of records after which a node takes a snapshot, in addition to every SNAPSHOT_INTERVAL_S; 0:
-        no
-        snapshots
+        no snapshots
     part_bytes: maximum bytes of a snapshot in one answer, and approximate bytes of a batch in its file; 0: Kafka's
     base_delay_s, spread_s: delay of each message, and its random part
     rates: rate of the monotonic clock of each server; (): all clocks run at rate 1

@@ -123,7 +123,7 @@ class CallWatch:
         known.look_s = self._now() if known.waiting else math.inf
 
     def voters_changed(self, server: NodeVoter) -> None:
-        """Count other voters from now on; the leader's period begins again now."""
+        """Count the new voters from now on; the leader's period begins again now."""
         known = self._servers[server.name]
         if known.since_s is not None:
             known.since_s, known.alone_s = self._now(), math.inf
