@@ -39,8 +39,10 @@ AGAINST_ACKNOWLEDGEMENT = "read against acknowledgement"
 def story_of(bucket: Bucket, operations: Operations, key: Key, impossible_at: int) -> RepeatedValueStory:
     """Return the story of the only key of a bucket.
 
+    Raises Disagreement if the independent search finds an order.
+
     impossible_at: position at which the kernel had proved that no order exists
-    Raises Disagreement if the independent search finds an order."""
+    """
     positions = int(operations.positions[0])
     window = smallest_window(key, positions, impossible_at)
     story = RepeatedValueStory(bucket, operations, key, window)
@@ -157,8 +159,8 @@ class RepeatedValueStory(ValueStory):
             return super()._both_in_words()
         start = self.acknowledged_before_a_read(written, "but")
         return (
-            f"{start} does not see it: it got {value_of(self.key.a[culprit])} from {who(self.answer(culprit))}, as a "
-            f"read before that write had at {at(self.answer(rival))}; {self._which_is_wrong()}"
+            f"{start} does not see it: it got {value_of(self.key.a[culprit])} from {who(self.answer(culprit))}, the "
+            f"value that a read at {at(self.answer(rival))} had returned before that write; {self._which_is_wrong()}"
         )
 
     def _which_is_wrong(self) -> str:

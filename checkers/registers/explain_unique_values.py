@@ -36,8 +36,10 @@ UNEXPLAINED = ", which no order of the operations around it explains"
 def story_of(bucket: Bucket, operations: Operations, key: Key) -> ValueStory:
     """Return the story of the only key of a bucket.
 
+    Raises Disagreement if the independent search finds an order.
+
     operations: the key's operations, with values and rows
-    Raises Disagreement if the independent search finds an order."""
+    """
     return ValueStory(bucket, operations, key, smallest_window(key, int(operations.positions[0])))
 
 
@@ -408,7 +410,7 @@ class ValueStory:
         named = [self._with_its_write(v) if reads and len(values) > 1 else _value_of(v) for v in values[:4]]
         listed = " or ".join(named) + (f" or one of {len(values) - 4} older ones" if len(values) > 4 else "")
         if reads:
-            return f"an answer of {listed}" if listed else "another answer; the ones that were tried are wrong as well"
+            return f"an answer of {listed}" if listed else "another answer; all answers that were tried are wrong, too"
         return "that the cas did not match" + (f": {self.name} held {listed}" if listed else "")
 
     def _with_its_write(self, value: int | None) -> str:

@@ -235,6 +235,6 @@ def _judge_one(operations: Sequence[Operation], budget: Budget) -> ObjectFinding
 
 
 def _of_any_values() -> KnownObject:
-    """Return the object for registers whose values the kernels cannot store, which a search judges."""
+    """Return the object of registers whose values the kernels cannot store.  A search judges them."""
     question = "Does one order of all operations of a key explain every answer?"
     return replace(searched(CAS_REGISTER, "Registers of any values", question), judge=_judge_one)

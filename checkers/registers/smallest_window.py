@@ -6,7 +6,7 @@ one too.  (Without a write whose value is still read, it might not.)  These may 
 
   * a read, or a mismatch: neither changes the register;
   * a value, with all operations that wrote or read it.  A cas that replaced the value stays as a plain write of its new
-    value, which is easier to explain.  (Take an order of the full history, and leave these operations out.  All others
+    value, which allows more orders.  (Take an order of the full history, and leave these operations out.  All others
     still find the values they saw, because the last mutator before them is still there.)  No value is dropped while a
     mismatch remains, because the value may explain the mismatch;
   * the past: all operations that had returned before some position.  The states that they may have led to replace
@@ -14,8 +14,9 @@ one too.  (Without a write whose value is still read, it might not.)  These may 
 
 First the history is cut at the first answer that no order explains, so every window contains this answer.  The past is
 cut off at the latest position from which the remaining history still has no order.  Values are dropped, and then reads.
-If all values are unique, they are dropped before the past: one pass judges the full history, and among the few
-operations that are left, a read that contradicts the culprit is found.  The independent search judges the result.
+If all values are unique, they are dropped before the past, because one pass then judges the full history.  A read that
+contradicts the culprit is then searched among the few operations that are left.  The independent search judges the
+result.
 
 *Budget.*  Each question to the search kernel has a budget, and all questions together have one too.  Before each
 reduction the kernel answers one question: does the smaller history still have no order?  If the budget ends before the
@@ -59,7 +60,7 @@ POSITIONS_TRIED = 20_000_000
 """Maximum number of positions judged while right answers are tried, summed over all answers."""
 
 ANSWERS_MIN, ANSWERS_MAX = 4, 64
-"""Minimum and maximum number of latest values tried as the right answer; POSITIONS_TRIED decides between them."""
+"""Minimum and maximum number of latest values tried as the right answer.  POSITIONS_TRIED limits it between these."""
 
 RIVALS_TRIED = 8
 """Maximum number of reads before the culprit's answer left out, one at a time, to find a contradicting read."""
@@ -298,7 +299,7 @@ def _to_the_last_return(key: Key, limit: int) -> int:
 
 
 def _last_before(key: Key, since: int, some: Int64) -> int | None:
-    """Return the operation that returned last before a position: one of `some` if possible, else any; None if none."""
+    """Return the operation, one of `some` if possible, that returned last before a position; None if none did."""
     for ops in (some, np.arange(len(key.kind))):
         before = ops[key.ret[ops] < since]
         if len(before):
@@ -491,10 +492,11 @@ def _right_answers(ask: Questions, key: Key, limit: int, culprit: int) -> tuple[
 
 
 def _judged_again(key: Key, window: Window, carried: frozenset[int]) -> Window:
-    """Return the window after the independent search has judged it, unless it is too large.
+    """Judge a window with the independent search, unless it is too large.  Returns the window with `rejudged` set.
+
+    Raises search.Disagreement if the search finds an order.
 
     carried: operations that need not happen
-    Raises search.Disagreement if the search finds an order.
     """
     operations = _as_searched(key, window, carried)
     again = None

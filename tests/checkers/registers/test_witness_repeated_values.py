@@ -199,7 +199,7 @@ def test_an_acknowledged_write_that_a_later_read_does_not_see_comes_first(tmp_pa
     first, _, rest = witness.summary.partition("; ")
     assert re.fullmatch(
         r"At [\d.]+ s n1 acknowledged 3 for k7, but a read that began [\d.]+ ms later does not see it: "
-        r"it got 1 from n2, as a read before that write had at [\d.]+ s",
+        r"it got 1 from n2, the value that a read at [\d.]+ s had returned before that write",
         first,
     )
     assert rest.startswith("if the first read or this read is left out, all answers so far have an order")
