@@ -38,7 +38,7 @@ _HOLES_FROM_BYTES, _HOLES_SHARE = 64_000_000, 100
 more."""
 
 _READ = ("trace", "nodes", "subject", "workload", "tables", "buckets", "plots")
-"""Folders that judging reads or writes.  It does not touch others, such as replays."""
+"""Folders that judging reads or writes.  Judging does not touch other folders, such as replays."""
 
 
 class BrokenFile(ValueError):

@@ -1,7 +1,7 @@
 """The header of a run, `test.json`, and its outcome, at the end of the journal.
 
-*Header:* what was run, by which versions, and since when.  The harness writes it before the run begins, and
-again whenever it learns more: the clocks, and the cards of the schedule.
+*Header:* the specification of the run, the versions, and the start time.  The harness writes it before the run
+begins, and again whenever it learns more: the clocks, and the cards of the schedule.
 
 *Clocks.*  The harness takes the times of the history from its own clock.  Nodes on the same machine share this clock,
 so a time in a trace can be compared with a time in the history.  Nodes on other machines have other clocks.  The
@@ -193,7 +193,7 @@ class Recovery:
     waiting_for: what the system still lacked
     not_known: True if nothing could tell whether the system recovered
     beats_sent: server -> fraction of the due heartbeats that its agent sent
-    looked_at: server -> what showed that it recovered
+    looked_at: server -> the signs that showed its recovery
     without_evidence: servers of which only a running process was seen
     """
 
@@ -309,10 +309,10 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """Record of what a run ended with.
+    """Outcome of a run, recorded at its end.
 
     declares: the features of the subject, and its failover time (`system_under_test.subject.Declares`)
-    phases: derived from the journal, so the event does not repeat them
+    phases: derived from the journal; the event itself does not contain them
     achieved_rate_hz: rate outside faults; None if the main phase did not end
     scheduled_rate_hz: 0: clients do not pause between operations
     loop_late_ms: "p50", "p99" and "most" of the delay with which the harness's own loop woke up

@@ -249,7 +249,7 @@ def read_object(path: Path) -> dict[str, Any]:
     if found is None and not path.exists():
         return {}
     if not isinstance(found, dict):
-        raise BrokenFile(f"{path.name} holds no JSON object")
+        raise BrokenFile(f"{path.name} does not contain a JSON object")
     return found
 
 
@@ -262,7 +262,7 @@ def read_objects(path: Path) -> list[dict[str, Any]]:
     if found is None and not path.exists():
         return []
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise BrokenFile(f"{path.name} holds no list of JSON objects")
+        raise BrokenFile(f"{path.name} does not contain a list of JSON objects")
     return found
 
 
