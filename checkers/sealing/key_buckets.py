@@ -248,5 +248,5 @@ def _unpacked(path: Path, packed: bytes | None) -> pa.Table:
     except binascii.Error:
         content = b""
     if zlib.crc32(content[4:]) != int.from_bytes(content[:4], "big") or len(content) < 8:
-        raise MalformedHistory(f"{path.name}: its list of keys is damaged")
+        raise MalformedHistory(f"{path.name}: its list of keys is corrupt")
     return pa.ipc.open_stream(content[4:]).read_all()

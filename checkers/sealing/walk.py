@@ -216,9 +216,9 @@ _WRONG = {
     grammar.BAD_PROCESS: "process {process} is neither a client (0 or more) nor the nemesis (-1)",
     grammar.INVOKE_WHILE_OPEN: "process {process} invokes although its operation of row {earlier} is still open",
     grammar.COMPLETION_WITHOUT_INVOKE: "process {process} completes an operation that it never invoked",
-    grammar.PROCESS_REUSED: "process {process} goes on although it was retired by the info of row {earlier}",
-    grammar.OTHER_FUNCTION: "process {process} completes {f!r}, but it had invoked something else in row {earlier}",
-    grammar.OTHER_KEY: "process {process} completes on key {key!r}, but it had invoked on another in row {earlier}",
+    grammar.PROCESS_REUSED: "process {process} has another row although the info of row {earlier} retired it",
+    grammar.OTHER_FUNCTION: "process {process} completes {f!r}, but it had invoked another function in row {earlier}",
+    grammar.OTHER_KEY: "process {process} completes on key {key!r}, but it had invoked on another key in row {earlier}",
 }
 """Rule of the grammar -> the sentence about the row that breaks the rule."""
 
@@ -367,7 +367,7 @@ def _contradiction_of(row: Row, open_of: dict[int, Row]) -> str:
     if f not in KINDS or type_ not in (Type.INVOKE, Type.OK):
         return ""
     if row["payload"] is not None:
-        return f"the value of this {f} is {row['payload']:.40}, and registers hold whole numbers"
+        return f"the value of this {f} is {row['payload']:.40}, but registers hold integers"
     values = row["value"], row["value2"]
     if type_ == Type.INVOKE:
         open_of[row["process"]] = row

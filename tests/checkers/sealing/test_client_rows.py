@@ -67,8 +67,8 @@ def test_an_answer_without_a_value_contradicts_nothing(tmp_path: Path, row: int)
         (3, {"value2": 3}, "row 3: process 0: cas of [1 2] was acknowledged as [1 3]"),
         (3, {"value2": None}, "row 3: process 0: cas of [1 2] was acknowledged as [1 nil]"),
         (2, {"value": None, "value2": None}, "row 2: a cas needs [expected new], not nil"),
-        (1, {"payload": "[7]"}, "row 1: the value of this write is [7], and registers hold whole numbers"),
-        (5, {"payload": "true"}, "row 5: the value of this read is true, and registers hold whole numbers"),
+        (1, {"payload": "[7]"}, "row 1: the value of this write is [7], but registers hold integers"),
+        (5, {"payload": "true"}, "row 5: the value of this read is true, but registers hold integers"),
     ],
 )
 def test_a_contradiction_makes_its_key_unknown_and_names_the_row(

@@ -97,7 +97,7 @@ def test_a_file_that_was_changed_is_named(run: Path, name: str, change: Callable
     [
         ("trace/n2.jsonl", ["trace/n2.jsonl was added after the run"]),
         ("subject/__pycache__/mine.cpython-311.pyc", []),
-        ("manifest.json", ["manifest.json holds no JSON object"]),
+        ("manifest.json", ["manifest.json does not contain a JSON object"]),
     ],
 )
 def test_a_file_that_is_written_after_the_run_is_named_unless_python_makes_it(

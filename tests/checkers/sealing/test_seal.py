@@ -120,9 +120,12 @@ def changed(row: int, /, **what: object) -> list[Event]:
         (changed(2, process=0), "row 3: process 1 completes an operation that it never invoked"),
         (changed(1, type=Type.INVOKE), "row 1: process 0 invokes although its operation of row 0 is still open"),
         (changed(0, type=Type.OK), "row 0: process 0 completes an operation that it never invoked"),
-        (changed(4, process=1), "row 4: process 1 goes on although it was retired by the info of row 3"),
-        (changed(1, f="read"), "row 1: process 0 completes 'read', but it had invoked something else in row 0"),
-        (changed(1, key="other"), "row 1: process 0 completes on key 'other', but it had invoked on another in row 0"),
+        (changed(4, process=1), "row 4: process 1 has another row although the info of row 3 retired it"),
+        (changed(1, f="read"), "row 1: process 0 completes 'read', but it had invoked another function in row 0"),
+        (
+            changed(1, key="other"),
+            "row 1: process 0 completes on key 'other', but it had invoked on another key in row 0",
+        ),
         (changed(1, key=None), "row 1: process 0 completes on key None"),
         (changed(1, process=-2), "row 1: process -2 is neither a client (0 or more) nor the nemesis (-1)"),
         (changed(4, process=2**31 - 1), "row 5: process 2 completes an operation that it never invoked"),
@@ -140,7 +143,7 @@ def test_a_history_that_breaks_the_grammar_is_refused_with_its_row(
 def test_buckets_are_made_of_grammatical_events_only(tmp_path: Path) -> None:
     """Without this, an operation whose completion stands after the fault would pass for open."""
     table = events_to_table(changed(4, process=1))
-    with pytest.raises(MalformedHistory, match="row 4: process 1 goes on although it was retired"):
+    with pytest.raises(MalformedHistory, match="row 4: process 1 has another row although the info"):
         write_buckets(table, tmp_path / "buckets")
     with_gaps = events_to_table([replace(e, index=3 * e.index) for e in GOOD])
     write_buckets(with_gaps, tmp_path / "buckets", count=1)
