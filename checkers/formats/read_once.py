@@ -40,7 +40,7 @@ PIECE_BYTES = 1 << 24
 _HISTORIES = ("history.parquet", "history.edn", "history.edn.gz", "jepsen.log", "test.jepsen")
 """Files with the history of a run of Krucible or a test of Jepsen, best first.  The last is refused, with advice."""
 _BESIDE_IT = ("journal.jsonl", "history.txt", "results.edn", "test.fressian")
-"""Other files in such a folder.  A folder with two files of these names is that of one run or test."""
+"""Other files in such a folder.  A folder that contains two of these files belongs to a single run or test."""
 
 
 def history_in(folder: Path) -> Path | None:

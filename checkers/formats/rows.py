@@ -318,7 +318,7 @@ def check_grammar(
 
 
 def _demand(rules: Sequence[_Rule], columns: HistoryColumns, unit: str) -> None:
-    """Raise MalformedHistory for the first row that breaks a rule.  If it breaks several, the first is reported."""
+    """Raise MalformedHistory for the first row that breaks a rule; if the row breaks several, for the first."""
     broken = [(int(np.argmax(wrong)), order, words) for order, (wrong, words) in enumerate(rules) if wrong.any()]
     if broken:
         row, _, words = min(broken, key=lambda each: each[:2])
@@ -395,12 +395,12 @@ def _of_processes(columns: HistoryColumns, unit: str, before: Int64) -> Iterator
         client & ~invokes & ~answers & ~((doing == Type.INFO) & (type_ == Type.INFO)),
         lambda row: (
             f"{process(row)} completes {name(row)} that it never invoked; "
-            "every completion needs an invoke, which shows what ran at once"
+            "every completion needs an invoke, which shows which operations overlapped"
         ),
     )
     yield (
         answers & (key >= 0) & (key != key[before]),
-        lambda row: f"{process(row)} invoked it on {named_key(before[row])} but completes {named_key(row)}",
+        lambda row: f"{process(row)} invoked on {named_key(before[row])} but completes on {named_key(row)}",
     )
     yield (
         answers & (f != f[before]),
@@ -433,7 +433,7 @@ def _two_objects(name: str, _: int) -> str:
 
 def no_place(index: object) -> str:
     """Return a sentence about an `:index` that is not a valid position."""
-    words = f":index {in_words(index):.40} is no whole number from 0 on, so the order of the lines is not certain"
+    words = f":index {in_words(index):.40} is not an integer of 0 or more, so the order of the lines is not certain"
     return f"{words}; leave :index out if the lines are in order"
 
 

@@ -17,7 +17,7 @@ two write ids represent it.  A transaction that is alone in its session and writ
 *Aborted.*  A transaction that the file marks as not successful did not happen.  Within a successful transaction, a
 failed write did not happen either, and a failed read showed nothing.
 
-Readers limit their memory before they allocate: no count in a file may exceed what its number of bytes allows.
+Readers compare each count in a file with the remaining bytes before they allocate memory for it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class SessionHistory:
-    """Transactions as columns; those of a session are in its order.
+    """Transactions as columns.  The transactions of a session are in its order.
 
     format: name of the format
     lists: True if the operations are appends and reads of lists
-    session: int32 per transaction, any numbers
+    session: int32 per transaction, an arbitrary number of its session
     status: int8 per transaction, Type.OK, FAIL or INFO
     first: int64[transactions + 1]; the operations of t are rows first[t] to first[t + 1] - 1
     kind: int8 per row, READ or WRITE
@@ -203,13 +203,13 @@ class _Bytes:
 
 def _read_dbcop(content: bytes) -> SessionHistory:
     reader, rows, lost = _Bytes(content, read_once.PARAMETERS.size), _Rows(), list[_Write]()
-    for text in ("the text about it", "its begin", "its end"):
+    for text in ("its description", "its begin", "its end"):
         reader.skip(reader.length(1, text))
     for session in range(reader.length(read_once.LENGTH.size, "sessions")):
         for _ in range(reader.length(read_once.LENGTH.size + 1, "transactions of a session")):
             size = _EVENT.size * reader.length(_EVENT.size, "events of a transaction")
             begin = reader.skip(size)
-            committed = reader.flag("whether a transaction succeeded")
+            committed = reader.flag("success flag of a transaction")
             for write, key, value, success in _EVENT.iter_unpack(content[begin : begin + size]):
                 if write > 1 or success > 1:
                     raise MalformedHistory("byte 0: a DBCop history with a flag that is neither 0 nor 1")

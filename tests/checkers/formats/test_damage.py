@@ -198,7 +198,7 @@ def broken(change: Callable[[list[Event]], list[Event]]) -> pa.Table:
         (edn(EVENTS) + b"{:process 7 :value " + b"9" * 5000 + b"}", "line 7: a number of more than 1000 digits"),
         (edn(EVENTS) + log(EVENTS), "line 1: an operation is damaged or cut off"),
         (log(EVENTS) + edn(EVENTS), "line 9: an operation is damaged or cut off"),
-        (edn(EVENTS).replace(b'"a", :value 100002}', b'"b", :value 100002}'), "line 6: process 2 invoked it on key a"),
+        (edn(EVENTS).replace(b'"a", :value 100002}', b'"b", :value 100002}'), "line 6: process 2 invoked on key a"),
         (b'{"process": 0, "type": "invoke", "f": "read"}\n[1]\n', "line 2: an operation must be a map"),
         (log(EVENTS).replace(b"\t100002", b"\t[1}"), "line 8: '[' of line 8 is closed by '}'"),
         (log(EVENTS)[:-1], "line 8: the last line has no line feed"),
