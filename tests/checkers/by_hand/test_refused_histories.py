@@ -192,7 +192,7 @@ def test_a_model_of_ones_own_needs_a_value_somewhere(tmp_path: Path) -> None:
 def test_an_index_that_is_no_place_in_an_order_is_refused(tmp_path: Path, index: str) -> None:
     rows = ["0, :type :invoke, :f :write, :value 1", "0, :type :ok, :f :write, :value 1"]
     text = "\n".join(f"{{:process {row}, :index {index.format(n)}}}" for n, row in enumerate(rows))
-    assert "is no whole number from 0 on" in judged_text(tmp_path, text, "register").error
+    assert "is not an integer of 0 or more" in judged_text(tmp_path, text, "register").error
 
 
 def test_operations_of_jepsen_without_an_index_have_minus_one(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ TAUGHT = {
     "answers alone": (
         "{:process 0, :type :ok, :value [[:append 3 1]]}\n",
         "list-append",
-        "never invoked; every completion needs an invoke, which shows what ran at once",
+        "never invoked; every completion needs an invoke, which shows which operations overlapped",
     ),
     "a register as transactions": (
         REGISTER,
