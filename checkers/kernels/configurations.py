@@ -1,4 +1,4 @@
-"""Keeps the configurations of a just-in-time search as an antichain, and contains what all these searches share.
+"""Keeps the configurations of a just-in-time search as an antichain, and provides what all these searches share.
 
 A configuration summarizes one possible order so far: the state of the object, and two sets of open operations.  *need*
 contains the operations that the order still owes.  *avail* contains the operations that may still enter the order.  An

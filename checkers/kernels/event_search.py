@@ -3,9 +3,9 @@
 At a call the operation gets a slot.  At a return, the search extends each configuration that owes the operation.  It
 adds available operations until no configuration owes the returning one.
 
-The kind of object determines what operations do.  It provides `Rules`, a tuple of compiled functions.  The functions of
-this file are spliced into the kernels of that kind and are never compiled on their own.  So machine code always
-belongs to the file that defines the rules.
+The kind of object determines the effect of its operations.  It provides `Rules`, a tuple of compiled functions.  The
+functions of this file are spliced into the kernels of that kind and are never compiled on their own.  So machine code
+always belongs to the file that defines the rules.
 
 *Tables.*  `judge` decides linearizability of any object with few states, given the object's table of transitions.
 
@@ -72,8 +72,8 @@ NOT_TRIED = -1
 
 
 REACHED_PER_BEAM, WAITING_PER_BEAM = 8, 64
-"""Maximum number of configurations at one return, per kept configuration: those that no longer owe the operation, and
-those that still owe it."""
+"""Maximum numbers of configurations added at one return, as multiples of the beam: of those that no longer owe the
+returning operation, and of those that still owe it."""
 
 
 class Rules(NamedTuple):
@@ -352,7 +352,7 @@ def _divide(
     slot: int,
     shown: bool,
 ) -> tuple[int, int]:
-    """Divide the configurations into those that continue without the operation and those to extend.
+    """Divide the configurations into a group that continues without the operation and a group to extend.
 
     Returns the sizes of both groups.  Stops early if the work limit is exceeded.
 

@@ -42,8 +42,8 @@ search that dropped configurations reaches a dead end, two shorter proofs are tr
     history has none.  A short window owes few operations, so many configurations dominate each other.  Windows become
     longer until one has no order, or costs as many steps as the search before it.
 
-Cost: a step is one visited configuration, or 64 words read when configurations are compared (WORDS_PER_STEP).  The
-configurations take all the memory.
+Cost: a step is one visited configuration, or 64 words read when configurations are compared (WORDS_PER_STEP).  Memory
+grows with the number of configurations.
 
 *Overwritten values.*  `certainly_overwritten` finds such answers in one pass over the events.
 
@@ -51,8 +51,8 @@ Theory.  Let an operation observe v.  In any order, the producer P of this v pre
 changes v.  P is impossible if there is an operation X such that
 
   * P returned before X was called, and X returned before the observer was called;
-  * X is in every order, and cannot stand where the register keeps holding v: a write of another value, a read of
-    another value, any cas, or a mismatch with v.
+  * X is in every order, and cannot take effect while the register keeps the value v: a write of another value, a read
+    of another value, any cas, or a mismatch with v.
 
 If every P that was called before the observer returned is impossible, then nothing explains the observer.
 

@@ -133,7 +133,7 @@ class Horizon(NamedTuple):
 
     first_end: first completion among the transactions reached so far
     holder: place of the transaction that completed first
-    pointer: real time has visited the transactions from here on
+    pointer: lowest transaction that a step of real time has visited; all later ones have been visited, too
     """
 
     first_end: Int64

@@ -23,8 +23,9 @@ Theory (Elle, section 4).  Dependencies follow from the order of the versions of
     wr   from the writer of the last element of a list to its reader
     rw   from a reader to the writer of the element after the list that it read
 
-An append that happened, and that no list contains, comes after the whole longest list.  It comes after the last writer
-of this list (ww), and after every transaction that read all of it (rw).  The order among such appends is unknown.
+An append that happened, and that no list contains, comes after all elements of the longest list.  So it comes after the
+last writer of this list (ww), and after every transaction that read all of the list (rw).  The order among such appends
+is unknown.
 
 A read is *external* if it is a transaction's first micro-operation on the key.  Later reads must agree with the
 external read and with the transaction's own appends since then.  If they do not, levels up to read-committed still
@@ -378,7 +379,7 @@ class _ListsMet(NamedTuple):
     touched: the last transaction that read or wrote it
     beyond: the last transaction with an append that no list contains
     appended: row of its last append
-    read: row of the last transaction's first read of the key before it appended, or -1
+    read: row of the first read of the key by the transaction `touched`; -1 if this transaction has appended
     opened: the last transaction whose first micro-operation on the key is a read and whose later reads show the same
         writer
     shown: the writer that this first read shows, or -1
@@ -399,7 +400,7 @@ def link(txns: Transactions, base: Int64, versions: Versions, found: Findings) -
     """Find dependencies among transactions that happened.  Each key is a group.
 
     Transactions that reached the end of the key's known order come before its group.  Transactions that appended beyond
-    it come after the group.
+    this end come after the group.
     """
     key_count = base.shape[0] - 1
     appends = 0
@@ -474,7 +475,8 @@ def _link_append(
 ) -> None:
     """Link one append: it comes after its key's group if no list contains it.
 
-    Report an append that comes before an earlier append of its transaction, and a second append to a version.
+    Report an append that comes before an earlier append of its transaction, and two transactions that read the same
+    version and then append.
     """
     key = txns.key[row]
     position = versions.position[base[key] + txns.value[row]]

@@ -1,4 +1,4 @@
-"""The problem that decides a level completely: in which order could transactions have taken effect?
+"""The problem of orders, whose answer decides an isolation level: in which order could transactions have taken effect?
 
 A transaction starts, and later commits.  All its reads look at the state of its start; all its writes appear at its
 commit.  A level requires of an order of these *events*:

@@ -36,7 +36,7 @@ _ZERO, _NINE, _R, _N = 48, 57, 114, 110
 class Pairs(NamedTuple):
     """Transactions in order of invocation.
 
-    process to completed: as in `kernels.transactions.Transactions`
+    process to completed: as in `columns.Transactions`
     ended: row of the completion, even if it is an info; or -1
     described: row of the event whose payload shows what the transaction did
     """
@@ -65,7 +65,7 @@ class Texts(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns into which micro-operations are written: see `kernels.transactions.Transactions`."""
+    """The columns into which micro-operations are written: see `columns.Transactions`."""
 
     first: Int64
     kind: Int8

@@ -160,7 +160,7 @@ class _Writers(NamedTuple):
     chain: int32 per group
     first: int64[groups + 1]; the writers of group g are writer[first[g]:first[g + 1]]
     group: int32 per write
-    met: int64 per group, the end of the writers that were met so far
+    met: int64 per group, the end of the writers that have been visited
     last: int32 per group, the place of the last of these writers, or -1
     """
 
