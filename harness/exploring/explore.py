@@ -65,7 +65,7 @@ MANY = 1000
 
 
 class ElectionsLeft:
-    """A check that a leader can still be elected. steps, voters: steps of the explored cluster, number of its voters."""
+    """A check that a leader can still be elected. steps, voters: steps and number of voters of the explored cluster."""
 
     def __init__(self, steps: ClusterSteps, voters: int, bug: str) -> None:
         many = Budgets(**dict.fromkeys(("epochs", "timeouts", "looks"), MANY), changes=steps.budgets.changes)
