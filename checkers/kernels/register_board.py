@@ -172,7 +172,7 @@ def _is_observer(register: BoardRegister, op: int) -> bool:
 
 @inner_kernel
 def _may_linger(register: BoardRegister, op: int) -> bool:
-    """Return True for a mutator.  A write that the order contains unseen is not owed, and may still become visible."""
+    """Return True for a mutator.  A write that is no longer owed may still become visible."""
     return not _is_observer(register, op)
 
 

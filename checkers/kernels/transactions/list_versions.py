@@ -144,8 +144,8 @@ def order_versions(txns: Transactions, base: Int64, found: Findings) -> Versions
 def _longest_lists(txns: Transactions, key_count: int) -> tuple[Int64, Int32, Bools]:
     """Return, per key: the row of the longest list or -1, its length, and True if the lists contradict one another.
 
-    Each list is compared with the longest one so far, which was read shortly before and so is in the cache.  If each
-    list agrees with the longest one at its time, all are prefixes of the final longest list.
+    Each list is compared with the longest one so far, which was read shortly before and so is in the cache.  If no
+    list contradicts the longest one so far, all lists are prefixes of the final longest list.
     """
     longest = np.full(key_count, -1, np.int64)
     length = np.zeros(key_count, np.int32)
