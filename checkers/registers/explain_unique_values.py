@@ -222,7 +222,7 @@ class ValueStory:
         return f"{start} got the older {older} from {who(answered)}"
 
     def acknowledged_before_a_read(self, op: int, then: str) -> str:
-        """Return the beginning of a sentence: the acknowledgement of an operation before the culprit, a read, began."""
+        """Return the beginning of a sentence: an operation was acknowledged before the culprit, a read, began."""
         row = self.answer(op)
         later = span_before(row, self.invoke(self.window.culprit), "later")
         return (
