@@ -32,7 +32,7 @@ from checkers.base.history import MalformedHistory
 from checkers.base.verdict import Verdict
 from checkers.record.files import BrokenFile
 
-if TYPE_CHECKING:  # it imports pyarrow, which a check of a small text does not need
+if TYPE_CHECKING:  # stored_run imports pyarrow, which a check of a small text does not need
     from checkers.base.stored_run import StoredRun
 
 
@@ -81,7 +81,7 @@ class Part:
 
 
 class BeyondBudget(Exception):
-    """A part needs more memory than its budget allows, so it is unknown.  The message names the data."""
+    """A part needs more memory than its budget allows, so the part is unknown.  The message names the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def within(wall_s: float, work: Callable[[], R]) -> R:
     thread.join(wall_s)
     if thread.is_alive():
         _raise_in(thread)
-        raise OutOfTime(f"it took longer than {wall_s:g} s of wall clock, and no budget of steps ended it")
+        raise OutOfTime(f"judging took longer than {wall_s:g} s, and no budget of steps ended it")
     if running.problem is not None:
         raise running.problem
     [result] = running.results

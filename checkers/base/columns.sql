@@ -1,7 +1,7 @@
 -- Histories, logs and traces as tables.
 --
--- NAME is a STRING of few distinct words, stored as a dictionary.  ARRAY<SNAPSHOT> holds rows of `snapshot`.
--- Times in ns are since the test began.
+-- NAME is a STRING with few distinct values, stored as a dictionary.  ARRAY<SNAPSHOT> contains rows of `snapshot`.
+-- Times are ns since the test began.
 
 CREATE TABLE history (
   "index" BIGINT NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE cluster (
   fields STRING NOT NULL  -- JSON; a field that a change leaves as it was is absent
 );
 
--- What one copy of a node holds of the replicas of topics: a row per batch, and rows of its checkpoint files.
+-- The replicas of topics in one copy of a node: one row per batch, and rows from the checkpoint files.
 CREATE TABLE topics (
   copy SMALLINT NOT NULL,
   node STRING NOT NULL,
@@ -51,30 +51,30 @@ CREATE TABLE topics (
   -- "batch"; "epoch": an entry of leader-epoch-checkpoint; "high-watermark", "cleaned": from files beside the
   -- partition; "unreadable": the log cannot be read from this offset on
   kind STRING NOT NULL,
-  offset BIGINT NOT NULL,  -- of a batch: its base offset; of an epoch: where it starts
-  "end" BIGINT NOT NULL,  -- of a batch: the offset behind it; else -1
-  epoch INT NOT NULL,  -- of a batch or entry; else -1
-  crc BIGINT NOT NULL  -- of a batch; else -1
+  offset BIGINT NOT NULL,  -- base offset of a batch; first offset of an epoch
+  "end" BIGINT NOT NULL,  -- offset after a batch; else -1
+  epoch INT NOT NULL,  -- epoch of a batch or entry; else -1
+  crc BIGINT NOT NULL  -- CRC of a batch; else -1
 );
 
--- One row per comparison of what two implementations wrote, or of how they read one file.
+-- One row per comparison of two files that two implementations wrote, or of their results of reading one file.
 CREATE TABLE comparisons (
   nodes STRING NOT NULL,
   what STRING NOT NULL,
   compared BIGINT NOT NULL,  -- number of records or batches
   differs STRING,  -- the first difference, null if there is none
-  missing STRING  -- why nothing could be compared, null if it could
+  missing STRING  -- reason why nothing could be compared, else null
 );
 
 CREATE TABLE snapshot (
   end_offset BIGINT,  -- exclusive
   epoch INT,
   records BIGINT,
-  state_hash BIGINT,  -- of what the file holds, computed from its bytes
-  error STRING  -- why it is no snapshot, null if it is one
+  state_hash BIGINT,  -- hash of the state in the file, computed from its bytes
+  error STRING  -- reason why the file is no snapshot, null if it is a snapshot
 );
 
--- One row per batch of the last copy of a node whose log begins at 0: what a fresh replay of it leads to.
+-- One row per batch of the last copy of a node whose log begins at 0: the state after a fresh replay up to the batch.
 CREATE TABLE replayed (
   node STRING NOT NULL,
   copy SMALLINT NOT NULL,
@@ -87,26 +87,26 @@ CREATE TABLE copies (
   copy SMALLINT NOT NULL,
   node STRING NOT NULL,
   "when" STRING NOT NULL,  -- "before heal 3", "between heals", "final"
-  state STRING NOT NULL,  -- of the process when copied: running|stopped|dead
+  state STRING NOT NULL,  -- state of the process when the copy was taken: running|stopped|dead
   log_end BIGINT NOT NULL,  -- log end offset: offset after the last whole batch
   torn_bytes BIGINT NOT NULL,  -- size of an incomplete last batch
   quorum_epoch INT NOT NULL,  -- epoch in the quorum-state file, -1 if there is none
   voted_for STRING,  -- the node that got this node's vote in that epoch
-  trace_seq BIGINT NOT NULL,  -- last seq of the node's trace when copied, -1 if none
-  error STRING,  -- why the copy is unreadable, null if it is readable
-  -- Where the log begins: above 0 behind a snapshot; null in runs of older versions.  LOG may hold entries below
-  -- it, if other copies hold them and the prefix hash at the start proves that they stood here.
+  trace_seq BIGINT NOT NULL,  -- last seq of the node's trace when the copy was taken, -1 if there is none
+  error STRING,  -- reason why the copy is unreadable, null if it is readable
+  -- First offset of the log: above 0 after a snapshot; null in runs of older versions.  LOG may contain entries below
+  -- this offset if other copies contain them and the prefix hash at this offset proves that this log had them, too.
   log_start BIGINT,
   snapshots ARRAY<SNAPSHOT>,  -- its complete snapshots by name; null in runs of older versions
-  disk STRING,  -- the directory id of the disk (KIP-853), null if it is not known
-  leader_id INT  -- whom quorum-state names as leader, -1: no one; null if it is not known
+  disk STRING,  -- the directory id of the disk (KIP-853), null if it is unknown
+  leader_id INT  -- the leader in the quorum-state file, -1 for none; null if it is unknown
 );
 
 -- One row per event that a node recorded; (node, seq) orders them, never the clock.
 CREATE TABLE trace (
   node STRING NOT NULL,
   incarnation INT NOT NULL,  -- 0 for the first start of the process, then 1, ...
-  seq BIGINT NOT NULL,  -- rises within a node, also from one incarnation to the next
+  seq BIGINT NOT NULL,  -- rises within a node, also across incarnations
   time_ns BIGINT NOT NULL,  -- since the test began (display only)
   event NAME NOT NULL,  -- see TRACE_EVENTS
   epoch INT NOT NULL,
@@ -117,7 +117,7 @@ CREATE TABLE trace (
   detail STRING  -- text for readers
 );
 
--- What the columns of `trace` mean for each event.
+-- The meaning of the columns of `trace` for each event.
 INSERT INTO trace_events VALUES
   ('disk',
     'precedes `start` in systems whose disks can be replaced: detail = directory id of the disk (KIP-853), epoch
@@ -151,15 +151,16 @@ INSERT INTO trace_events VALUES
     'the node refused a fetched batch because it was corrupt: offset = the batch''s base offset, peer = node that
      sent the batch, detail = the reason'),
   ('sessions',
-    'the node is the active controller, and each broker that is not fenced has a whole session from now on:
-     offset = end of what it has applied, detail = how long a session lasts, in ms'),
+    'the node became the active controller, and each broker that is not fenced gets a full session from now on:
+     offset = end of the entries that the node has applied, detail = duration of a session in ms'),
   ('broker',
-    'what controllers hear of the node''s broker: offset = its epoch; detail = a word and ms: ''heard B'': from
-     now on, the last heartbeat that was answered was sent less than B ago; ''unheard N'': that is over, N is
-     how long ago it was sent; ''leaving N'': it begins a controlled shutdown, N as before, -1 without a
-     heartbeat; ''left'': the controller has let it stop; ''registered P I'': incarnation I is registered, and
-     P is the epoch that the one before left on the disk when it left, -1 if it left none; ''refused N I'': the
-     request to register I was refused because of another incarnation, N is how long ago it was sent'),
+    'the contact of the node''s broker with controllers: offset = epoch of the broker; detail = a word with values,
+     times in ms: ''heard B'': from now on, the last answered heartbeat was sent less than B ago; ''unheard N'': this
+     is no longer true, the last answered heartbeat was sent N ago; ''leaving N'': the broker begins a controlled
+     shutdown, N as before, -1 without a heartbeat; ''left'': the controller has permitted the shutdown;
+     ''registered P I'': incarnation I is registered, and P is the epoch that the previous incarnation wrote to disk
+     in a controlled shutdown, else -1; ''refused N I'': the request to register I was refused because of another
+     incarnation, it was sent N ago'),
   ('fatal',
     'the node stops because of an error: detail = the reason'),
   ('stop',

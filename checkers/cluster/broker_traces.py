@@ -269,7 +269,7 @@ class Registrations:
             for trace in traces.values()
             for answer in trace.registrations()
         }
-        self._epochs: dict[int, int] = {}  # of the brokers that are registered
+        self._epochs: dict[int, int] = {}  # registered broker -> its epoch
         self._incarnations: dict[int, str] = {}
         self._lost: dict[int, CameBack] = {}  # brokers that restarted uncleanly and are still fenced
         self._eligible: dict[str, frozenset[int]] = {}

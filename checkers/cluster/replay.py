@@ -65,7 +65,7 @@ ELR = "eligible.leader.replicas.version"
 TOPIC_RESOURCE, BROKER_RESOURCE = "2", "4"
 """Prefixes of the `about` of a config.  A broker without a name stands for the whole cluster."""
 
-# Kinds of witnesses.
+# Kinds of violations.
 EPOCH_NOT_NEW = "broker epoch is not that of its registration"
 UNFENCED_AT_ONCE = "new incarnation is not fenced"
 OTHER_EPOCH = "record of another incarnation"
@@ -175,9 +175,9 @@ class ClusterReplay:
         self._partitions: dict[str, Partition] = {}
         self._names: dict[str, str] = {}  # topic id -> name
         self._configs: dict[str, dict[str, str]] = {}  # "2 name of a topic", "4 broker", "4 " -> its configs
-        self._base = self._offset = -1  # of the current batch and record; -1 before the first one
+        self._base = self._offset = -1  # offsets of the current batch and record; -1 before the first record
         self._elr_in_use = False
-        self._level: int | None = None  # of metadata.version
+        self._level: int | None = None  # level of metadata.version
         self._producer_ids = 0  # all producer ids below it are allocated
         self._told: set[tuple[str, object]] = set()
         # (condition at the end of the batch, partition, contradiction if the condition is then true)
@@ -214,8 +214,8 @@ class ClusterReplay:
             last = held.leader == NO_LEADER and len(held.isr) == 1
             if held.leader in dead or (left and not last):
                 who = held.leader if held.leader in dead else min(left)
-                what = "is fenced or leaves" if who in self._brokers else "is not registered any more"
-                words = f"Broker {who} {what}, but {self._name(about)} is still led by it or in sync on it."
+                what = "is fenced or shutting down" if who in self._brokers else "is not registered any more"
+                words = f"Broker {who} {what}, but still leads {self._name(about)} or is in its in-sync set."
                 self._tell(about, self._against(DEAD_STAYS, who, words))
 
     def _against(self, kind: str, since: object, words: str) -> Contradiction:
@@ -387,7 +387,7 @@ class ClusterReplay:
             self._of_partition(BOTH, about, words)
         if not self._brokers:
             return  # this cluster has no registered brokers
-        dead = "which is fenced, leaves or is not registered"
+        dead = "which is fenced, shutting down or not registered"
         if held.leader != NO_LEADER and self._is_dead(held.leader):
             words = f"is given to broker {held.leader} to lead, {dead}"
             self._wait(DEAD_LEADER, held.leader, about, words, self._still_leads)
@@ -439,7 +439,8 @@ class ClusterReplay:
 
     def _look_at_change(self, about: str, before: Partition, after: Partition) -> None:
         ended = bool(before.adding or before.removing) and not after.adding and not after.removing
-        uncleanly = (after.leader,) == after.isr and after.leader not in before.isr  # elected after the end
+        # an unclean election after the end of the reassignment
+        uncleanly = (after.leader,) == after.isr and after.leader not in before.isr
         in_sync = (*before.isr, *after.isr) if uncleanly else after.isr
         if ended and (missing := set(before.adding) & set(after.replicas) - set(in_sync)):
             words = f"ends its reassignment, but {sorted(missing)} of the replicas that it added are not in sync"

@@ -100,7 +100,7 @@ _EXPECTED = {
 }
 
 _Shown = tuple[broker_traces.NodeTrace, int]
-"""A trace, and the seq of a row of it."""
+"""(trace, seq of one of its rows)."""
 
 
 class _Judge:

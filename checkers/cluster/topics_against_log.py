@@ -136,12 +136,14 @@ def clashes_of(
             longest = max(longest, same)
             if same < len(shown):
                 offset, state = shown[same]
-                due = f"made it {state_in_words(wanted[same])}" if same < len(wanted) else "changed it no more"
-                words = f"The log of {node} has {name} {state_in_words(state)} at offset {offset}, where clients {due}."
+                due = f"it {state_in_words(wanted[same])}" if same < len(wanted) else "no further change"
+                words = (
+                    f"The log of {node} has {name} {state_in_words(state)} at offset {offset}; clients requested {due}."
+                )
                 clashes.append(TopicClash(OTHER, words, node, (offset,)))
         if enough and longest < sum(operation.returned for operation in operations):
             lost, state = operations[longest], wanted[longest]
-            words = f"{name} was acknowledged as {state_in_words(state)}, and no log shows it: the logs of "
+            words = f"{name} was acknowledged as {state_in_words(state)}, and no log shows this state: the logs of "
             invoked = tuple(index for index in (lost.call, lost.ret) if index is not None)
             clashes.append(TopicClash(MISSING, f"{words}{', '.join(logs)} were read.", events=invoked))
     return clashes

@@ -118,8 +118,8 @@ SELECT jumps.time_ns, invoked_ns, answered_ns FROM (SELECT * FROM answers JOIN o
     AS answer ASOF JOIN jumps ON answer."offset" < jumps.mark WHERE jumps.epoch >= answer.epoch"""
 """Query for the times at which each write was committed, invoked and answered.
 
-If the first mark above an entry has an earlier epoch, it covered another entry at that offset.  Then the system lost
-committed entries, and the times show nothing about clocks.
+If the first mark above an entry has an earlier epoch, this mark covered another entry at that offset.  Then the system
+lost committed entries, and the times show nothing about clocks.
 """
 _TWO_LED = """
 SELECT epoch FROM traces WHERE event = 'role' AND role = 'leader' GROUP BY epoch HAVING count(DISTINCT node) > 1"""
@@ -172,7 +172,7 @@ def _stale(run: StoredRun, sql: DuckDBPyConnection, log: tuple[str, int], found:
         letters=letters,
         culprit="B",
         why=[why, f"No entry from there to the answer writes {value} to {key} again."],
-        expected="a leader that still leads answers from all that was committed before the invocation",
+        expected="the answer of a leader reflects all entries that were committed before the invocation",
     )
 
 

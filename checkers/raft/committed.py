@@ -184,7 +184,7 @@ def _judge_node(part: Part, budget: Budget) -> NodeFinding:
 
 
 def follow(trace: str, node: str, copies: Sequence[Row], marks: Marks) -> NodeReport:
-    """Read a node's trace and report the entries that the node must keep according to it.
+    """Read a node's trace, and report the entries that the node must keep according to this trace.
 
     marks: the marks of all nodes
     """
@@ -493,7 +493,7 @@ def _without(run: StoredRun, lacking: Lacking) -> Witness:
             lack += f", from offset {at} on"
     return Witness.of(
         LACKING_LEADER,
-        f"{leader} became leader of epoch {epoch} without what was committed in an earlier one: {committed}, "
+        f"{leader} became leader of epoch {epoch} without an entry committed in an earlier epoch: {committed}, "
         f"but {lack}.",
         rows,
         nodes=nodes,

@@ -388,7 +388,7 @@ def elected(epoch: int, claims: Iterable[TraceRow], votes: Iterable[TraceRow]) -
 def _claimed(row: TraceRow) -> str:
     if row.role == "leader":
         return f"{row.node} became leader of epoch {row.epoch} ({row.where})."
-    return f"{row.node} took {row.peer} for the leader of epoch {row.epoch} ({row.where})."
+    return f"{row.node} followed {row.peer} as the leader of epoch {row.epoch} ({row.where})."
 
 
 def _by_number(name: str) -> tuple[int, str]:

@@ -99,14 +99,14 @@ class Branch:
 class ModelVoter:
     """State that one node has reported so far.
 
-    members: the voters in the latest such record of the node's log; all nodes if the log has no record of voters
+    members: the voters in the latest record of voters in the node's log; all nodes if the log has no such record
     disk: id of the node's disk; "" if the node does not report its disk
     role: "" if the process has started and has not reported a role yet
     flushed: end of the durable part of the log
     unflushed: ends that the log has had beyond `flushed`, ascending; the next flush must reach one of them
     names_voters: True if the voters can change but the log has no record of them yet.  If this node becomes leader, it
     writes a record with the voters of the configuration.
-    named_at: offset of the record that names `members`; None if the log has no such record
+    named_at: offset of the record that names `members`; None if there is none
     must_name: True if that record was removed, so that the next row must report the voters that now count
     mark: the high watermark; -1 if it is unknown
     must_run: True if the node voted for itself, so that the next row must report the role of a candidate

@@ -65,7 +65,7 @@ class Condensed:
     """The relevant rows of one trace.
 
     cuts: seqs after which the caller reads the state of the monitor
-    marks: (offset, epoch) of the committed prefixes, sorted; appends that end at a committed prefix are kept, too
+    marks: (offset, epoch) of the committed prefixes, sorted; appends that end at one of them are a kind of their own
     counts: numbers of rows of the whole trace, by name; complete after the last row was read
     """
 

@@ -84,7 +84,7 @@ class TimedFinding:
 Finding = NodeReport | StatesFinding | TimedFinding
 
 
-# Order of events by one node's clock
+# Rows of all nodes in the order of one clock
 
 
 CAUGHT_UP_WITHIN_S = 5.0
@@ -99,8 +99,8 @@ class _Voter:
     reach: epoch of the last batch -> largest durable end of the log
     recovered: largest end of a log that a restart found
     office: (epoch, start of this epoch) while the node leads; otherwise None
-    members: the voters in the latest such record of the log
-    latest: (offset, names) of this record if it was named in this incarnation
+    members: the voters in the latest record of voters in the log; None before the first one
+    latest: (offset, names) of this record if a row of this incarnation reported it
     written: (time in ns, end of the log) of recent changes
     durable: current durable end of the log
     """

@@ -174,7 +174,7 @@ def replay(traces: Mapping[str, Iterator[TraceRow]], until: Mapping[str, int]) -
             moved |= reader.advance(model)
     unknown = tuple(reader.unknown for reader in readers if reader.unknown)
     standing = {r.node: Stop(r.node, r.next, r.answer) for r in readers if r.next and r.answer}
-    if unknown:  # a blocked row may depend on one that could not be replayed
+    if unknown:  # a blocked row may depend on a row that could not be replayed
         standing = {node: stop for node, stop in standing.items() if isinstance(stop.answer, Unexplained)}
     return Replayed(model, sum(reader.taken for reader in readers), _to_blame(standing, until), unknown)
 

@@ -421,7 +421,7 @@ def _voters(found: TraceFindings) -> Verdict:
     "logs",
 )
 def _majority(found: TraceFindings) -> Verdict:
-    """Verify that a majority of voters durably held each high watermark while they were in its epoch or an earlier one.
+    """Verify, for each high watermark, that a majority durably held all entries below it in its epoch or earlier.
 
     A high watermark of epoch e that lies above the start of this epoch has an entry of epoch e right below it.  A log
     whose last batch is of epoch e is a prefix of the leader's log.  So a node can have held the high watermark only

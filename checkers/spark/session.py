@@ -199,7 +199,7 @@ class SparkJudge:
             try:
                 answers += run_job(self._context, judge, [item], lambda _: None, alone_s_max=self._alone_s_max)
             except JobFailed as problem:
-                why = "the worker died each time it tried to judge it" if problem.died else str(problem)
+                why = "the worker died in each attempt to judge this part" if problem.died else str(problem)
                 answers.append(Judged(None, f"{named(task_of(item).part)}: {why}", 0.0))
         return answers
 
@@ -222,7 +222,7 @@ class SparkJudge:
         self.wait_until_started()
         try:
             yield
-        except (Py4JError, OSError) as problem:  # not a failed job
+        except (Py4JError, OSError) as problem:  # the virtual machine ended; a failed job raises JobFailed
             raise SparkUnavailable("; ".join(how_it_ended(self._gateway)) or self._last_words(problem)) from problem
 
     def stop(self) -> None:

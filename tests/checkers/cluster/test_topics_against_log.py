@@ -91,7 +91,7 @@ def test_one_log_of_a_majority_suffices_and_others_may_end_early() -> None:
     del logs["n2"]
     (lost,) = clashes_of(changes(*WANTED), logs, enough=True)
     assert (lost.kind, lost.events) == (MISSING, (4, 5))
-    assert "k0 was acknowledged as removed, and no log shows it" in lost.words
+    assert "k0 was acknowledged as removed, and no log shows this state" in lost.words
 
 
 def written(path: Path, schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> str:

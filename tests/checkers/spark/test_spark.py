@@ -149,7 +149,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(spark: SparkJudge, tmp_pa
 def test_a_part_that_kills_every_worker_is_unknown_and_the_others_are_judged(spark: SparkJudge) -> None:
     judged = spark.judge(tasks(dies_always))
     assert [j.finding for j in judged] == [7, None, 7, 7]
-    assert judged[1].failure == "some.parquet: the worker died each time it tried to judge it"
+    assert judged[1].failure == "some.parquet: the worker died in each attempt to judge this part"
 
 
 def test_a_second_spark_in_one_process_is_refused_and_the_run_still_judged(spark: SparkJudge, tmp_path: Path) -> None:
