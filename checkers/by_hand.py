@@ -1,25 +1,25 @@
-"""Judges a history by hand: from a file of any format, or from events of any source, and the name of a model.
+"""Judges a single history, which does not belong to a run: a file of any format, or events of any source, by a model.
 
 The exact question for each model:
 
     register, cas-register   is there one order of all operations of a key that explains every answer?
-    kv, queue, counter,      the same, of strings, of a first-in-first-out queue, of a sum, of a lock
+    kv, queue, counter,      the same question for strings, a first-in-first-out queue, a sum, a lock
     mutex
-    set, append-log          the same, decided without a search: answers show the order up to ties
+    set, append-log          the same question, decided without a search: answers show the order up to ties
     unique-ids               was no id handed out twice?
-    FILE.py                  the same as the first, for your own model (`checkers/models/read_own_model.py`)
+    FILE.py                  the same question for your own model (`checkers/models/read_own_model.py`)
 
 Two questions come first: does a queue conserve its values, and is every read of a counter within its bounds?  Both are
-decided for histories of any size, and no order explains a violation of them.  The order of a queue is also decided for
-any size if no value is enqueued twice.
+decided for histories of any size; if the answer is no, no order can explain the history.  The order of a queue is also
+decided for any size if no value is enqueued twice.
 
 *Files.*  A file is a task, in process or in a Spark worker: the worker gets a path and an `Ask`, opens the file itself,
-and returns a small `FileVerdict`.  The same function runs in both places, so a file has one verdict everywhere.
+and returns a small `FileVerdict`.  The same function runs in both places, so a file has the same verdict everywhere.
 
-A file is read before a model is imported.  So an unreadable file is refused without kernels (numba) or tables
+A file is read before a model is imported.  So an unreadable file is rejected without loading kernels (numba) or tables
 (pyarrow).
 
-Possible models of a history, by the functions of its operations: a hint for users who named none.
+If a user names no model, the functions of the operations suggest possible models.
 """
 
 from __future__ import annotations
@@ -65,14 +65,15 @@ _BY_FUNCTIONS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = (
     (frozenset({"transfer", "read"}), ("bank",)),
     (frozenset({"send", "poll", "assign", "subscribe", "txn"}), ("kafka",)),
 )
-"""The functions of a model -> its names.  The first entry that has all functions of a history is the hint."""
+"""(functions, names of the models with these functions).  The first entry with all functions of a history is the hint.
+"""
 
 _BY_STEPS = {"append": "list-append", "w": "rw-register", "write": "multi-register"}
-"""The name of a writing micro-operation -> the model of its transactions."""
+"""Name of a micro-operation that writes -> model of transactions with this micro-operation."""
 
 
 def likely_models(events: Iterable[Event]) -> tuple[str, ...]:
-    """Names of models, the likeliest first; empty if no model has these operations."""
+    """Return names of models, the most likely first; empty if no model has these operations."""
     invoked = [e for e in events if e.type is Type.INVOKE and e.process != NEMESIS]
     functions = {e.f for e in invoked}
     if functions == {"txn"}:
@@ -89,7 +90,7 @@ def _steps(event: Event) -> list[object]:
 REGISTERS = ("register", "cas-register")
 
 MULTI_REGISTER = "multi-register"
-"""Several registers, read and written at once: transactions over registers in real time."""
+"""Model of several registers that one operation reads or writes: strictly serializable transactions over registers."""
 
 KAFKA, KAFKA_READ_TO_END = "kafka", "kafka-read-to-end"
 TRANSACTIONS: tuple[Literal["list-append"], Literal["rw-register"]] = ("list-append", "rw-register")
@@ -98,9 +99,10 @@ DID_NOT_HAPPEN = "did-not-happen"
 """Default meaning of a failed cas (`checkers.registers.judge_keys`)."""
 
 STRICT_SERIALIZABLE, STRONG_SESSION_SERIALIZABLE = "strict-serializable", "strong-session-serializable"
-"""The consistency demanded of transactions by default (`checkers.transactions.anomalies`).
+"""Default consistency of transactions (`checkers.transactions.anomalies`).
 
-The second one is for histories that record sessions, and no real time."""
+The second one is for histories that record sessions but no real time.
+"""
 
 
 ALL, COUNT = -1, -2
@@ -109,17 +111,18 @@ GROUPS_TO_JUDGE = "groups to judge"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Options by which every file is judged.
+    """Options for judging a file.
 
-    model: one of `names()`, or the path of a Python file whose text is `source`; "" if the file's format decides.
-    keyed: in EDN and logs a value [k v] is a key and its value. failed_cas: meaning of a failed cas.
-    consistency: of transactions; "" for the default.
-    order: True if a valid verdict keeps the order of all transactions in its details.
-    levels: True if transactions are also judged at every level.
-    allow: for Kafka's logs, names of anomalies that do not count; None: `allowed_anomalies`.
-    settings: (name, value) of facts about the object (`checkers.models.each_object.SETTINGS`).
-    group: the group of independent transactions to judge (`checkers.transactions.groups`).  ALL: every group is judged,
-        one after another.  COUNT: the same if there is one group; otherwise the verdict only counts them.
+    model: one of `names()`, or the path of a Python file whose text is `source`; "" if the file's format decides
+    keyed: True if a value [k v] in EDN or in a log is a key and its value
+    failed_cas: meaning of a failed cas
+    consistency: consistency of transactions; "" for the default
+    allow: for Kafka's logs, names of anomalies that do not count; None for `allowed_anomalies`
+    order: True if the details of a valid verdict contain the order of all transactions
+    levels: True if transactions are also judged at every level
+    settings: (name, value) of facts about the object (`checkers.models.each_object.SETTINGS`)
+    group: the group of independent transactions to judge (`checkers.transactions.groups`).  ALL: judge every group, one
+        after another.  COUNT: if there is only one group, judge it; otherwise return only the number of groups.
     """
 
     model: str
@@ -136,9 +139,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class FileVerdict:
-    """error: why the file (or the model the user wrote) could not be used; then the verdict is unknown.
+    """Verdict on a file.
 
-    model: the model by which it was judged, if the file's format decided.
+    error: reason why the file or the user's own model could not be used, or ""; with a reason the verdict is unknown
+    model: the model that the file's format determined; "" if the user named the model
     """
 
     verdict: Verdict
@@ -147,7 +151,7 @@ class FileVerdict:
 
     @property
     def groups_to_judge(self) -> int:
-        """If above 0: the file was not judged yet, and has this number of groups of independent transactions."""
+        """Return the number of groups of independent transactions if the file was not judged yet; otherwise 0."""
         return int(self.verdict.details.get(GROUPS_TO_JUDGE, 0))
 
 
@@ -168,7 +172,7 @@ def task_of(path: Path, ask: Ask, budget: Budget) -> Task:
 
 
 def judge(part: Part, budget: Budget) -> FileVerdict:
-    """Judge the one file of a part.  Never raises because of its content, nor because of a user's model."""
+    """Judge the file of a part.  Never raises because of the file's content or a user's model."""
     ask = Ask(**part.params)
     try:
         path = Path(part.paths[0])
@@ -187,7 +191,10 @@ def judge(part: Part, budget: Budget) -> FileVerdict:
 
 
 def _judge_content(path: Path, content: Pieces | None, ask: Ask, budget: Budget) -> FileVerdict:
-    """Judge the content of a file; None: the folder of Cobra's logs."""
+    """Judge a file.
+
+    content: content of the file; None if `path` is a folder of Cobra's logs
+    """
     try:
         if content is None or session_format(content.first) is not None:
             return _judge_sessions(path, content, ask, budget)
@@ -205,13 +212,13 @@ def _judge_content(path: Path, content: Pieces | None, ask: Ask, budget: Budget)
         return FileVerdict(Verdict(Validity.UNKNOWN, reason=words)) if foreign else _refused(words)
     except (MalformedHistory, BadModel, OSError, MemoryError, RecursionError) as problem:
         return _refused(_words_of(problem))
-    if verdict.validity is Validity.NOT_APPLICABLE:  # a file of which nothing was judged does not pass
+    if verdict.validity is Validity.NOT_APPLICABLE:  # a file does not pass if nothing in it was judged
         verdict = Verdict(Validity.UNKNOWN, verdict.looked_at, verdict.reason)
     return FileVerdict(verdict)
 
 
 def _judge_sessions(path: Path, pieces: Pieces | None, ask: Ask, budget: Budget) -> FileVerdict:
-    """Judge a history by session: a folder of Cobra's logs, or the content of a file."""
+    """Judge a history in sessions: the content of a file, or a folder of Cobra's logs if `pieces` is None."""
     from checkers.formats.session_files import SIZE_FACTOR, read_cobra_folder, read_session_history
     from checkers.transactions.read_sessions import model_of as model_of_sessions
     from checkers.transactions.read_sessions import transcript_of
@@ -229,17 +236,16 @@ def _judge_sessions(path: Path, pieces: Pieces | None, ask: Ask, budget: Budget)
 
 
 def _without_model(content: Pieces) -> str:
-    """Return the action for a history whose format names no model."""
+    """Return the message for a history whose format does not determine the model."""
     likely = likely_models(read_history(content).events)
     hint = f", perhaps {' or '.join(likely)}" if likely else ""
-    return f"line 1: its format does not name what is judged: give --model NAME{hint}"
+    return f"line 1: its format does not determine the model: give --model NAME{hint}"
 
 
 def _with_unread_objects(verdict: Verdict) -> Verdict:
-    """Return a verdict on the objects that were read, because in a file an object without reads does not hide the
-    others.
+    """Return a verdict on only the objects that were read, if the others make the verdict on a file unknown.
 
-    A run is different: its workload must read every object, so there the verdict stays unknown.
+    The workload of a run must read every object, so the verdict on a run stays unknown.
     """
     unread, objects = (int(verdict.looked_at.get(name, 0)) for name in ("unseen_keys", "keys"))
     if verdict.validity is not Validity.UNKNOWN or not 0 < unread < objects:
@@ -249,7 +255,7 @@ def _with_unread_objects(verdict: Verdict) -> Verdict:
 
 
 def _demand_values(history: ReadHistory, ask: Ask) -> None:
-    """Raises WrongEvent if a value that the model needs is missing; for a user's own model, if no row has a value."""
+    """Raise WrongEvent if a value that the model needs is missing; for a user's own model, if no row has a value."""
     if not history.without_value:
         return
     if ask.source:
@@ -264,8 +270,7 @@ def _demand_values(history: ReadHistory, ask: Ask) -> None:
 def _demand_no_tuples(history: ReadHistory) -> None:
     """Raise WrongEvent if all values are [key value], as Jepsen's `independent` writes them.
 
-    In such a history some read was invoked with [key nil].  No model that comes with the project has
-    operations of this form only.
+    In such a history some read was invoked with [key nil].  The operations of no built-in model all have this form.
     """
     columns = history.columns
     rows = np.flatnonzero((columns.rows.type == Type.INVOKE) & (columns.rows.process != NEMESIS))
@@ -286,16 +291,16 @@ def _demand_no_tuples(history: ReadHistory) -> None:
 
 
 def judge_as(events: Sequence[Event], ask: Ask, budget: Budget) -> Verdict:
-    """Judge the events of a history from any source.  Raises as `_judge_history`."""
+    """Judge the events of a history from any source.  Raises the same exceptions as `_judge_history`."""
     from checkers.formats.rows import columns_of
 
     return _judge_history(ReadHistory(columns_of(events), "row"), ask, budget)
 
 
 def _judge_history(history: ReadHistory, ask: Ask, budget: Budget) -> Verdict:
-    """Judge a history: transactions and registers from columns, without an event for each row.
+    """Judge a history; transactions and registers are judged from columns, without making an event for each row.
 
-    Raises BadModel if a user's model fails, MalformedHistory if values do not suit the model.
+    Raises BadModel if a user's model fails, MalformedHistory if values do not fit the model.
     """
     if ask.model in TRANSACTIONS:
         from checkers.transactions.read import read_history as transcript_of_history
@@ -321,7 +326,7 @@ def _judge_history(history: ReadHistory, ask: Ask, budget: Budget) -> Verdict:
 
 
 def _as_steps(event: Event) -> str | None:
-    """Return a payload [[read, key, value], [write, key, value]], with the short names of transactions."""
+    """Return the payload of an event with r and w in place of read and write, as transactions have them."""
     value = parse(event.payload) if event.payload is not None else None
     if not isinstance(value, list):
         return event.payload
@@ -354,7 +359,7 @@ def _judge_transcript(transcript: Transcript, ask: Ask, budget: Budget) -> Verdi
 
 
 def joined_verdict(of_groups: Sequence[FileVerdict]) -> FileVerdict:
-    """Return the verdict on a file whose groups of transactions were judged one by one."""
+    """Return the verdict on a file from the verdicts on its groups of transactions."""
     from checkers.transactions.groups import joined
 
     error = next((each.error for each in of_groups if each.error), "")
@@ -362,7 +367,7 @@ def joined_verdict(of_groups: Sequence[FileVerdict]) -> FileVerdict:
 
 
 def verdict_of(judged: Judged) -> FileVerdict:
-    """Return the result of a task: its verdict, or unknown if the judge failed or its worker died."""
+    """Return the verdict of a finished task; it is unknown if the judge failed or its worker died."""
     if judged.finding is None:
         return FileVerdict(Verdict(Validity.UNKNOWN, reason=f"it could not be judged: {judged.failure}"))
     found: FileVerdict = judged.finding
@@ -370,7 +375,7 @@ def verdict_of(judged: Judged) -> FileVerdict:
 
 
 def _words_of(problem: Exception) -> str:
-    """Return why a file could not be read, in one clause."""
+    """Return the reason why a file could not be read, in one clause."""
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror
     if isinstance(problem, MemoryError | RecursionError):
@@ -389,11 +394,12 @@ def judge_events(
     failed_cas: str = "did-not-happen",
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Verdict:
-    """Return the verdict on one history. model: the name of an object, or a model.
+    """Return the verdict on one history.
 
-    failed_cas: meaning of a failed cas for registers, `did-not-happen` or `observed`.
-    settings: facts about the object (`SETTINGS`).  Raises ValueError for an unknown name, WrongEvent if an event
-    contradicts another one or the model.
+    model: the name of a known object, or a model
+    failed_cas: meaning of a failed cas for registers, `did-not-happen` or `observed`
+    settings: facts about the object (`SETTINGS`)
+    Raises ValueError for an unknown name, WrongEvent if an event contradicts another event or the model.
     """
     budget = budget or Budget()
     if isinstance(model, str) and model in REGISTERS:
@@ -425,18 +431,18 @@ _EMPTY = re.compile(r"\W*empty\W*")
 
 
 def _found_empty(event: Event, known: KnownObject) -> bool:
-    """Return whether an operation failed because the container was empty."""
+    """Return True if an operation failed because the container was empty."""
     takes = known.observers if known.container and known.empty_shows else ()
     return event.type is Type.FAIL and event.f in takes and _EMPTY.fullmatch(event.error or "") is not None
 
 
 def _as_empty(event: Event) -> Event:
-    """Return the answer of a dequeue or pop that found nothing; for a drain an empty list."""
+    """Turn a failure into an ok answer: nil for a dequeue or pop, an empty list for a drain."""
     return replace(event, type=Type.OK, value=None, payload="[]" if event.f == "drain" else None)
 
 
 def _needed_values(model: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the functions of a model that need a value in their invoke, and those that need one in their answer."""
+    """Return (functions of a model that need a value in their invoke, functions that need a value in their answer)."""
     if model in REGISTERS:
         return frozenset({"write", "cas"}), frozenset({"read"})
     from checkers.models.each_object import known_object

@@ -61,17 +61,17 @@ CATALOG: dict[str, Checker] = {checker.name: checker for checker in _IN_ORDER}
 
 _OF_OTHERS = (KAFKA, KAFKA_READ_TO_END, CONVERGENCE, SHOWN_ORDER, TOPICS_AGAINST_LOG)
 BY_MODEL: dict[str, Checker] = {checker.name: checker for checker in (*OF_TRANSACTIONS, *_OF_OTHERS, *OF_MODELS)}
-"""Checkers of one kind of history each, which judge a run only if its workload names them."""
+"""Checkers for one kind of history each.  Such a checker judges a run only if the run's workload names it."""
 
 OF_CLIENTS = frozenset({LINEARIZABILITY.name, *BY_MODEL})
-"""Names of the checkers that judge the answers to clients."""
+"""Names of the checkers that judge the answers to clients; each workload must name one."""
 
 
 def wrong_names(models: Collection[object]) -> str:
-    """Return the reason why a workload cannot be judged by its checkers; "" if it can.
+    """Return the reason why the checkers of a workload are wrong; "" if they are correct.
 
-    models: names, and the user's own checkers (`checkers/models/checker.py`).  At least one of them must judge this
-    kind of history.  Otherwise no client's answers would be judged.
+    models: names of checkers, and the user's own checkers (`checkers/models/checker.py`).  At least one of them must
+    judge the answers to clients.
     """
     if isinstance(models, str):
         return f"its checkers are the text {models!r}: write a tuple, such as ({models!r},)"
@@ -81,7 +81,7 @@ def wrong_names(models: Collection[object]) -> str:
     except ValueError as problem:
         return f"its checkers are wrong: {problem}"
     if twice := [name for name in own if name in known or own.count(name) > 1]:
-        return f"its own checker {twice[0]!r} has the name of another one"
+        return f"its own checker {twice[0]!r} has the name of another checker"
     if unknown := [name for name in names_in(models) if name not in known]:
         near = difflib.get_close_matches(unknown[0], known, 1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
@@ -97,9 +97,11 @@ def names_in(models: Collection[object]) -> list[str]:
 
 
 def select(offered: Collection[Need], models: Collection[object] = ()) -> list[Checker]:
-    """Return the checkers whose needs are offered: the workload's own ones, then those of the catalog in its order.
+    """Return the checkers whose needs are met: the user's own checkers, then those of the catalog in its order.
 
-    models: the workload's checkers; only these meet the need "model".  Raises WrongChecker.
+    offered: the needs that the run meets
+    models: the workload's checkers; for these, the need "model" is met, too
+    Raises WrongChecker.
     """
     every = (*own_checkers(models), *(BY_MODEL | CATALOG).values())
     named = {*names_in(models), *(checker.name for checker in own_checkers(models))}
@@ -107,7 +109,7 @@ def select(offered: Collection[Need], models: Collection[object] = ()) -> list[C
 
 
 def named_but_lacking(offered: Collection[Need], models: Collection[object]) -> dict[Checker, str]:
-    """Return the workload's checkers that `select` leaves out -> reason, in one sentence."""
+    """Return checker -> reason, in one sentence, for each checker of the workload that `select` leaves out."""
     every = BY_MODEL | CATALOG | {checker.name: checker for checker in own_checkers(models)}
     named = [*names_in(models), *(checker.name for checker in own_checkers(models))]
     lacking = {every[name]: sorted(every[name].needs - {*offered, "model"}) for name in named if name in every}
@@ -119,5 +121,5 @@ def named_but_lacking(offered: Collection[Need], models: Collection[object]) -> 
 
 
 def of_logs_and_traces() -> list[Checker]:
-    """Return the checkers of consensus: those of the servers' logs or traces."""
+    """Return the checkers that need the servers' logs or traces."""
     return [checker for checker in _IN_ORDER if checker.needs & {"logs", "traces"}]

@@ -1,6 +1,6 @@
-"""A sealed run of two nodes and a few rows, whose judging loads the kernels of any run of registers.
+"""A sealed run of two nodes and a few rows.  Judging this run loads the kernels that any run of registers needs.
 
-It imports only what judges parts, so that Spark's daemon starts quickly.
+The module imports only code that judges parts, so that Spark's daemon starts quickly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _Values = tuple[Any, ...]
 
 
 def in_turn_on_k(*operations: tuple[int, str, _Values, _Values | None]) -> list[Event]:
-    """Operations on one key: process, function, the values of the invoke, and those of the answer if there is one."""
+    """Return the events of operations on one key, each after the other.
+
+    operations: (process, function, values of the invoke, values of the answer or None)
+    """
     events = [
         (process, type_, f, values)
         for process, f, *both in operations
@@ -49,11 +52,11 @@ NODES = ("n1", "n2")
 _DEMANDS = Demands(servers=NODES, nodes=True, logs=True, traces=True, elections=True, faults=True)
 
 OF_PARTS = (LINEARIZABILITY, COMMITTED, OF_TRACES[0], LOG_MATCHING)
-"""Checkers of a run of registers: one for each function that judges parts."""
+"""Checkers of a run of registers, one for each `judge` function."""
 
 
 def load_kernels_of_parts() -> None:
-    """Load the kernels that workers of Spark call for a run of registers: they judge parts, and the driver all else."""
+    """Load the kernels that Spark workers call for a run of registers.  Workers only judge parts."""
     with sealed_run() as files:
         for checker in OF_PARTS:
             for part in checker.split(files):
@@ -62,7 +65,7 @@ def load_kernels_of_parts() -> None:
 
 @contextmanager
 def sealed_run() -> Iterator[StoredRun]:
-    """Make a run of two nodes and a few rows, with a stale read."""
+    """Make a temporary run of two nodes and a few rows, with a stale read."""
     with tempfile.TemporaryDirectory(prefix="krucible-warm-") as name:
         files = StoredRun(Path(name), _DEMANDS)
         with pa.ipc.new_stream(str(files.root / "history.arrows"), HISTORY) as stream:
@@ -78,7 +81,7 @@ def sealed_run() -> Iterator[StoredRun]:
 
 
 def log_rows(node: str) -> list[dict[str, Any]]:
-    """Three records: the leader's own and two writes."""
+    """Return a log of three records: LeaderChange and two writes."""
     written = ((None, None), ("k", 1), ("k", 2))
     return [
         {"copy": 1, "node": node, "offset": offset, "epoch": 1, "checksum": offset, "batch_offset": offset}
@@ -88,7 +91,7 @@ def log_rows(node: str) -> list[dict[str, Any]]:
 
 
 def trace_rows(node: str) -> list[dict[str, Any]]:
-    """One election, and three records appended, flushed, committed and applied."""
+    """Return a trace with one election and three records that are appended, flushed, committed and applied."""
     leads = node == NODES[0]
     rows: list[dict[str, Any]] = [
         {"event": "start", "epoch": 0, "offset": 0, "hash": 0},

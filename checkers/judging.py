@@ -1,19 +1,19 @@
 """Turns the files of a run into verdicts: it splits the run, judges every part and combines the findings.
 
-The same functions judge parts in process and on Spark, so a run has one verdict everywhere.  Any failure of a part (a
-kernel that raises, memory that runs out, a missing file) makes that part *unknown* with its reason.  It never stops the
-other parts, and never counts as valid.
+The same functions judge parts in process and on Spark, so a run has the same verdict everywhere.  Any failure of a part
+(a kernel that raises, memory that runs out, a missing file) makes that part *unknown* with its reason.  A failure never
+stops the other parts, and never counts as valid.
 
-*The mutation check.*  Falsify one row of a clean run on which the verdict must depend.  The verdict must become
+*The mutation check.*  Falsify one row of a valid run on which the verdict must depend.  The verdict must become
 invalid.
 
-A broken checker calls everything valid, and a clean run does not reveal it.  So the evidence of a clean run is
-falsified, one row at a time, and judged again.  This file selects the rows on which a verdict must depend, by reasoning
-that uses no kernel: a written value that stands in a log, an answer that was never written, an entry below a reported
-mark, a leader's epoch, a vote that quorum-state still holds.
+A broken checker calls everything valid, and a valid run does not reveal the error.  So the evidence of a valid run is
+falsified, one row at a time, and judged again.  This file selects rows on which a verdict must depend, by reasoning
+that uses no kernel: a written value in a log, an answer, an entry below a reported high watermark, a leader's epoch, a
+vote in quorum-state.
 
-A value that several writes of one register wrote identifies none of them: another write may explain a log entry or an
-answer.  So the rows of such values are not falsified.
+If several writes wrote the same value to one register, the value identifies none of them: another write may explain a
+log entry or an answer.  So the rows of such values are not falsified.
 """
 
 from __future__ import annotations
@@ -52,15 +52,17 @@ from checkers.run_quality.evidence import COPIES_OF, EVIDENCE, HISTORY_ITSELF
 from checkers.sealing.seal import seal
 
 FROM_NOWHERE = frozenset({"value from nowhere", INVENTED})
-"""Kinds of violation that no old state explains."""
+"""Kinds of violations that an old state of the system cannot explain."""
 
 Progress = Callable[[str], None]
 
 
 class Verdicts(dict[str, Verdict]):
-    """Verdicts by name of checker, in the order judged.
+    """Verdicts by name of checker, in the order in which they were judged.
 
-    seconds: of work per checker, summed over all workers. judged_by: "in process", or Spark and its master.
+    checkers: name -> checker
+    seconds: name -> duration of judging in seconds, summed over all parts
+    judged_by: "in process", or Spark and its master
     """
 
     def __init__(self, checkers: Sequence[Checker] = ()) -> None:
@@ -77,11 +79,11 @@ def judge_run(
     progress: Progress | None = None,
     budget: Budget | None = None,
 ) -> Verdicts:
-    """Judge a sealed run; the verdicts are the same, bit for bit, whether `spark` is given or not.
+    """Judge a sealed run; the verdicts are the same, bit for bit, with and without `spark`.
 
     Checkers with the same `split` and `judge` share their parts: each part is judged once, and its time counts for the
-    first of them.  Never raises because of the content of the run's files.  If the chosen Spark cannot run, the run is
-    judged in process, and `judged_by` records that: a finished test always gets a verdict.
+    first of these checkers.  Never raises because of the content of the run's files.  If `spark` cannot run, the run is
+    judged in process, and `judged_by` gives the reason: a finished test always gets a verdict.
     """
     say = progress or (lambda _: None)
     verdicts = Verdicts(checkers)
@@ -120,8 +122,9 @@ def judge_run(
 
 
 def set_aside_doubted(verdicts: Verdicts) -> None:
-    """Turn violations into unknown verdicts if they rest only on evidence that the run itself refutes; the reason names
-    it.
+    """Turn a verdict from invalid to unknown if its violations depend only on evidence that the run itself refutes.
+
+    The reason names this evidence.
     """
     doubted: dict[str, str] = {}
     for verdict in sorted(verdicts.values(), key=lambda each: each is not verdicts.get(EVIDENCE.name)):
@@ -137,7 +140,10 @@ def set_aside_doubted(verdicts: Verdicts) -> None:
 
 
 def _doubt(checker: Checker, verdict: Verdict, doubted: Mapping[str, str]) -> str:
-    """Return the sentence that shows the error; "" if other evidence shows the violations."""
+    """Return the clause that shows the error in the evidence; "" if other evidence shows the violations, too.
+
+    doubted: evidence -> clause that shows its error
+    """
     if grounds := [doubted[ground] for ground in sorted(checker.rests_on) if ground in doubted]:
         return grounds[0]
     if HISTORY_ITSELF in doubted and "history" in checker.needs:
@@ -150,9 +156,10 @@ def _doubt(checker: Checker, verdict: Verdict, doubted: Mapping[str, str]) -> st
 
 
 def set_aside_unrecovered(verdicts: Verdicts, outcome: RunOutcome) -> None:
-    """Turn violations into unknown verdicts if only final reads of an unrecovered system show them.
+    """Turn a verdict from invalid to unknown if only final reads of an unrecovered system show its violations.
 
-    They may be stale, if the demands say so (`final_needs_recovery`).  A value that no client wrote is never stale.
+    Such reads may be stale if the demands permit this (`final_needs_recovery`).  A value that no client wrote is never
+    just stale.
     """
     recovery, reading = outcome.recovery, outcome.phase(FINAL_READS)
     if recovery is None or recovery.recovered is not False or reading is None:
@@ -160,7 +167,7 @@ def set_aside_unrecovered(verdicts: Verdicts, outcome: RunOutcome) -> None:
     for name, verdict in verdicts.items():
         late = [any(event["index"] >= reading.first_row for event in w.events) for w in verdict.witnesses]
         if late and all(late) and not any(w.kind in FROM_NOWHERE for w in verdict.witnesses):
-            words = f"read while the system had not recovered, so it may have been old: {verdict.witnesses[0].summary}"
+            words = f"read before the system had recovered, so the answer may be old: {verdict.witnesses[0].summary}"
             reason = "; ".join(filter(None, (words, verdict.reason)))
             verdicts[name] = replace(verdict, validity=Validity.UNKNOWN, reason=reason, witnesses=())
 
@@ -168,8 +175,7 @@ def set_aside_unrecovered(verdicts: Verdicts, outcome: RunOutcome) -> None:
 def results_of(verdicts: Mapping[str, Verdict]) -> Results:
     """Return the verdicts as results of a run (results/README.md).
 
-    If nothing was judged, the run is unknown, because a run without any checker has not passed.  A run is also unknown
-    if no checker of its clients' answers could judge it.
+    A run is unknown if no checker judged it, or if none of the checkers of its clients' answers could judge it.
     """
     overall = combine(verdict.validity for verdict in verdicts.values())
     known = verdicts.checkers if isinstance(verdicts, Verdicts) else {}
@@ -205,7 +211,7 @@ def _split(files: StoredRun, checker: Checker) -> _Split:
     began = time.perf_counter()
     try:
         return _Split(list(checker.split(files)), "", time.perf_counter() - began)
-    except (Exception, SystemExit) as problem:  # noqa: BLE001 - what cannot even be opened is unknown, others go on
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - this checker is unknown, the other checkers go on
         return _Split((), in_words(problem), time.perf_counter() - began)
 
 
@@ -218,7 +224,7 @@ def _in_process(tasks: Sequence[Task], say: Progress) -> list[Judged]:
 
 
 def _on_spark(spark: TaskJudge, tasks: Sequence[Task], say: Progress) -> tuple[list[Judged], str]:
-    """Judge on Spark, or in process if Spark cannot run.  Also returns in words who judged it."""
+    """Judge on Spark, or in process if Spark cannot run.  Returns (results, the place of judging in words)."""
     try:
         return spark.judge(tasks, lambda done, total: say(f"judged {done} of {total} parts")), spark.description
     except CannotJudge as problem:
@@ -227,9 +233,7 @@ def _on_spark(spark: TaskJudge, tasks: Sequence[Task], say: Progress) -> tuple[l
 
 
 def _combine(files: StoredRun, checker: Checker, judged: Sequence[Judged], split_failure: str) -> Verdict:
-    """Return the checker's verdict on the judged parts.  It is never better than unknown if some parts were not
-    judged.
-    """
+    """Return the checker's verdict on the judged parts; it is not valid if a part was not judged."""
     failures = [j.failure for j in judged if j.failure]
     if split_failure:
         return Verdict(Validity.UNKNOWN, reason=split_failure)
@@ -252,13 +256,13 @@ def _words_of_failures(failures: Sequence[str], parts: int) -> str:
 
 
 def _clients_unjudged(verdicts: Mapping[str, Verdict], known: Mapping[str, Checker]) -> bool:
-    """Return whether the workload named checkers of clients' answers, and none of them is applicable."""
+    """Return True if the workload named checkers of clients' answers but none of them is applicable."""
     of_clients = [verdicts[name].validity for name, checker in known.items() if "model" in checker.needs]
     return bool(of_clients) and set(of_clients) == {Validity.NOT_APPLICABLE}
 
 
 def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[str, Checker]) -> str:
-    """Return one sentence for readers: the violation, or why the verdict is unknown, or that all checkers hold."""
+    """Return one sentence for readers: the violation, the reason of an unknown verdict, or that all checkers hold."""
     bad = {name: verdict for name, verdict in verdicts.items() if verdict.validity is overall}
     titles = ", ".join(known[name].title if name in known else name for name in bad)
     if overall is Validity.INVALID:
@@ -273,13 +277,13 @@ def _summary(overall: Validity, verdicts: Mapping[str, Verdict], known: Mapping[
     return f"all {len(verdicts)} checkers hold"
 
 
-# Users may write checkers. A bug in one must neither lose the other verdicts nor falsify the combined one. A result
-# that is no verdict, or that cannot be written to results.json, becomes unknown. So does a valid verdict that rests on
-# nothing.
+# Users may write checkers. A bug in a user's checker must neither lose other verdicts nor falsify the combined verdict.
+# A result that is no verdict, or that cannot be written to results.json, becomes unknown. So does a valid verdict that
+# examined nothing.
 
 
 def _sound(checker: Checker, returned: Any) -> Verdict:
-    """Return the checker's result if it is a valid verdict object, else an unknown verdict that names the checker."""
+    """Return the checker's result if it is a well-formed verdict, else an unknown verdict that names the checker."""
     if not isinstance(returned, Verdict):
         return Verdict(Validity.UNKNOWN, reason=f"{checker.name} returned {returned!r:.60}, which is no Verdict")
     if wrong := _wrong_looked_at(returned.looked_at) or _wrong_counts(returned) or _not_json(returned):
@@ -291,7 +295,7 @@ def _sound(checker: Checker, returned: Any) -> Verdict:
 
 
 def _wrong_looked_at(looked_at: Any) -> str:
-    """Return why this is no JSON object of numbers and words; "" if it is one."""
+    """Return the reason why `looked_at` is no JSON object of numbers and words; "" if it is one."""
     if not isinstance(looked_at, Mapping):
         return f"its looked_at is {looked_at!r:.60}, and a dict of numbers and words is expected"
     for name, value in looked_at.items():
@@ -303,7 +307,7 @@ def _wrong_looked_at(looked_at: Any) -> str:
 
 
 def _wrong_counts(verdict: Verdict) -> str:
-    """Return why its count of violations is no JSON object of numbers; "" if it is one, or if there is none."""
+    """Return the reason why a count of violations by kind is no JSON object of numbers; "" if it is one or missing."""
     counted = verdict.details.get(VIOLATIONS_BY_KIND, {}) if isinstance(verdict.details, Mapping) else {}
     if isinstance(counted, Mapping) and all(type(kind) is str and type(n) is int for kind, n in counted.items()):
         return ""
@@ -311,7 +315,7 @@ def _wrong_counts(verdict: Verdict) -> str:
 
 
 def _not_json(verdict: Verdict) -> str:
-    """Return why the verdict cannot be written to results.json; "" if it can."""
+    """Return the reason why the verdict cannot be written to results.json; "" if it can."""
     try:
         json.dumps(verdict.to_json())
     except (TypeError, ValueError, AttributeError) as problem:
@@ -326,14 +330,12 @@ def _looked_at_anything(verdict: Verdict) -> bool:
 Row = dict[str, Any]
 NEVER_WRITTEN = 10**15
 FAR_AHEAD = 1000
-"""An epoch that no run reaches."""
+"""Epoch that no run reaches."""
 
 
 @dataclass
 class Evidence:
-    """The tables of a sealed run as rows that can be changed; logs and traces by node.  Tables that the run lacks are
-    empty.
-    """
+    """The tables of a sealed run as rows that can be changed; logs and traces by node.  Missing tables are empty."""
 
     history: list[Row]
     logs: dict[str, list[Row]]
@@ -349,12 +351,18 @@ class Evidence:
 
 
 Mutate = Callable[[Evidence, Random], Row | None]
-"""Changes one row and returns it; returns None if the run has no such row."""
+"""Function that changes one row and returns it; returns None if the run has no suitable row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One falsified run. noticed: the verdict became invalid; by: the checkers that detected it."""
+    """One falsified run.
+
+    name: name of the mutation
+    row: the changed row
+    noticed: True if the verdict became invalid
+    by: names of the checkers that found a violation
+    """
 
     name: str
     row: Row
@@ -363,7 +371,10 @@ class Mutant:
 
 
 def mutants(run: StoredRun, checkers: Sequence[Checker], rng: Random, scratch: Path) -> Iterator[Mutant]:
-    """Yields one mutant for each mutation that finds a row in this run.  scratch: an empty folder for these runs."""
+    """Yield one mutant for each mutation that finds a suitable row in this run.
+
+    scratch: an empty folder for the falsified runs
+    """
     for name, mutate in MUTATIONS.items():
         evidence = load(run)
         row = mutate(evidence, rng)
@@ -390,7 +401,7 @@ def load(files: StoredRun) -> Evidence:
 
 
 def write(evidence: Evidence, source: StoredRun, folder: Path) -> None:
-    """Write a run folder with this evidence.  Everything else is as in `source`."""
+    """Write a run folder with this evidence, and with the other files of `source`."""
     target = StoredRun(folder)
     folder.mkdir(parents=True)
     for plain in (source.root / name for name in (TEST, JOURNAL)):
@@ -422,7 +433,7 @@ def answer_never_written(evidence: Evidence, rng: Random) -> Row | None:
 
 
 def answer_from_the_past(evidence: Evidence, rng: Random) -> Row | None:
-    """Let the last read of a key that returned a value return the first value that was read, which must differ."""
+    """Make the last read of a key return the first value that was read from this key, if the two values differ."""
     by_key: dict[str, list[Row]] = {}
     once = _written_once(evidence)
     for row in _answers(evidence, "read"):
@@ -522,7 +533,7 @@ def _answers(evidence: Evidence, f: str) -> list[Row]:
 
 
 def _written_once(evidence: Evidence) -> set[tuple[str, str]]:
-    """Return the pairs of key and value that exactly one write was invoked with."""
+    """Return the pairs (key, value) with exactly one invoked write."""
     invoked = Counter(
         (r["key"], r["value"]) for r in evidence.history if r["f"] == "write" and r["type"] == Type.INVOKE
     )

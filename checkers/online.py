@@ -1,53 +1,60 @@
-"""Judges a run while it goes on, with the kernels that judge it when it is sealed (docs/online.md).
+"""Judges a run while it is in progress, with the kernels that judge the sealed run (docs/online.md).
 
-The cores are pure: each gets new data, keeps only data that can still matter, and does no I/O.  They get only data that
-never changes again: events of the history in index order, whole rows of a trace, and entries of a log below a mark that
-its node had reported before they were read.
+The classes do no I/O: each gets new data, and keeps only data that can still matter.  They get only data that never
+changes again: events of the history in index order, complete rows of a trace, and entries of a log below a high
+watermark that the node had reported before the entries were read.
 
-*Traces.*  Judges the traces of nodes while they grow: hands every row to the monitor of Raft's rules.
+*Traces.*  `OnlineTraces` and `OnlineMarks` judge the traces of nodes while they grow: they pass every row to the
+monitors of Raft's rules.
 
-A trace only grows, and each of these rules forbids two rows that exist.  So a violation in a prefix is a violation in
-the whole, which the same monitor finds in the sealed run.
+A trace only grows, and each of these rules forbids two rows that exist.  So a violation in a prefix is also a violation
+in the complete trace, and the same monitor finds it in the sealed run.
 
-Two rules need the rows of all nodes in the order of one clock, and traces are read one node after another.  A row that
-excuses a mark was written before the mark was stamped.  So once a mark has been read, and after that each voter's trace
-again, every row that could excuse it is known.  Rows wait until then.  While a voter's trace cannot be read, no mark is
-judged.
+Two rules need the rows of all nodes in the order of one clock, but traces are read one node after another.  A row that
+makes a mark legal was written before the mark was stamped.  So all such rows are known as soon as each voter's trace
+has been read once more after the mark was read.  Rows wait until then.  While a voter's trace cannot be read, no mark
+is judged.
 
-Three rules cannot be judged while the run goes on: that nothing was *lost* (a node may not have fetched it yet), that
-logs hold the writes of the history, and that the cluster recovers.
+Three rules cannot be judged while the run is in progress: that nothing was *lost* (a node may not have fetched an entry
+yet), that logs contain the writes of the history, and that the cluster recovers.
 
-*Logs.*  Judges log matching while logs grow: applies `checkers.raft.log_matching` to entries that are certainly stable.
+*Logs.*  `OnlineLogs` judges log matching while logs grow: it applies `checkers.raft.log_matching` to entries that are
+certainly stable.
 
 A log that is read while its node writes may mix entries from before and after a truncation.  But a node never removes
 entries below a high watermark that it has reported.  So entries below a mark are final if they were read *after* the
-trace reported that mark.  (A node that removes them breaks another rule, and its trace shows it.)  Here these
-entries form one log per node, which only grows.  A copy taken before a heal is whole.  Its tail beyond the stable part
-forms a short log of its own.  This log is kept until the end, because the heal will remove the uncommitted tail.
+trace reported that mark.  (A node that removes such entries breaks another rule, and its trace shows this.)  These
+entries form one log per node, which only grows.  A copy taken before a heal is complete.  The tail of the copy above
+the stable part forms a short log of its own, which is kept until the end, because the heal will remove the uncommitted
+tail from the node.
 
-Two offsets decide whether two logs match: d of their first difference, and e of their last equal epoch. The two logs
-match iff e < d. New entries can only lower d and raise e. So each new entry is read once, and compared once with the
-entries of other logs at its offset. Memory: 12 bytes an entry.
+Two offsets decide whether two logs match: d of their first difference, and e of their last equal epoch.  The two logs
+match iff e < d.  New entries can only lower d and raise e.  So each new entry is read once, and compared once with the
+entries of other logs at its offset.  Memory: 12 bytes per entry.
 
-*Registers.*  Judges the linearizability of a growing history, key by key.
+*Registers.*  `OnlineKeys` judges the linearizability of a growing history, key by key.
 
 A prefix of a history is a history: operations that had not returned by its end are open.  Take an order that explains
-the whole history, and cut it after the last operation that the prefix needs: the rest explains the prefix.  So if no
-order explains the prefix, no order explains the whole.  A violation in a prefix is final, and may stop the run.
+the whole history, and cut it after the last operation that the prefix needs: the part before the cut explains the
+prefix.  So if no order explains the prefix, no order explains the whole history.  A violation in a prefix is final, and
+may stop the run.
 
-Every key that got a completion is judged again, but not from its beginning.  `kernels/register_unique_values.py` finds
-the operations that can never matter again, and they are forgotten.  The operations under way bound the size of the
-rest, so each second of a run costs the same.  A key without new operations keeps a handful of rows and costs
-nothing.  A write that was given up and never observed (info) is set aside by its value until a read observes it.
+Every key with a new completion is judged again, but not from its beginning.  `kernels/register_unique_values.py` finds
+the operations that can never matter again, and these operations are dropped.  The number of open operations bounds the
+number of remaining ones, so each second of a run costs the same.  A key without new operations keeps a handful of rows
+and costs nothing.  A write of unknown outcome (info) that was never observed is kept by its value until a read observes
+the value.
 
-Where values repeat, forgetting is not exact.  Such a key is judged whole: every time while it is small, and later
-each time it has grown by a quarter.  The total cost is linear in the length of the run too.  An `Alarm` is not yet a
-verdict.  The caller then judges the whole prefix of the key, as it lies on disk, with `checkers.registers.checker`.
+If values repeat on a key, dropping operations is not exact.  Such a key is judged from its beginning: each time while
+the key is small, and later each time it has grown by a quarter.  So the total cost is linear in the length of the run,
+too.  An `Alarm` is not yet a verdict: the caller judges the whole prefix of the key, as it is on disk, with
+`checkers.registers.checker`.
 
-The sealed run does not judge a key whose rows contradict a register (`sealing/walk.py`).  These checks
-do not either: such a key is `unfit`, and an earlier finding on it no longer holds.
+Neither the sealed run nor these checks judge a key whose rows contradict a register (`sealing/walk.py`).  Such a key is
+`unfit`, and an earlier finding on the key is void.
 
-`judge_prefix` judges whole keys of a run that is not sealed yet, with the function that judges the sealed run.
+`judge_prefix` judges all rows of some keys of a run that is not sealed yet, with the function that judges the sealed
+run.
 """
 
 from __future__ import annotations
@@ -91,15 +98,21 @@ from checkers.sealing.walk import ClientRows, RegisterRows
 
 @dataclass(frozen=True, slots=True)
 class OnlineFinding:
-    """checker: name of the checker whose rule was violated, as in results.json.
-    in_logs: the evidence lies in the logs of the nodes, so a copy of them now keeps more of it than one later."""
+    """A violation that was found while the run is in progress.
+
+    checker: name of the checker whose rule was violated, as in results.json
+    in_logs: True if the evidence is in the logs of the nodes, so that a copy taken now has more of it than a later one
+    """
 
     checker: str
     witness: Witness
     in_logs: bool = False
 
     def found_at(self, time_ns: int) -> OnlineViolation:
-        """Return what the journal keeps of it; the evidence itself comes from the sealed run."""
+        """Return the finding as the journal stores it; the evidence itself comes from the sealed run.
+
+        time_ns: time when the violation was found
+        """
         facts, nodes = self.witness.facts, self.witness.facts.get("nodes")
         return OnlineViolation(
             self.checker,
@@ -117,7 +130,7 @@ CHECKER = "majority-before-mark"
 
 
 class _Once:
-    """Keeps the findings that are new: a rule is reported once for the same nodes."""
+    """Drops repeated findings: a rule is reported only once for the same nodes."""
 
     def __init__(self) -> None:
         self._reported: set[tuple[str, str, tuple[str, ...]]] = set()
@@ -133,7 +146,10 @@ class _Once:
 
 
 class OnlineTraces:
-    """Takes whole rows of each node's trace, in seq order.  rows: number so far."""
+    """Judges complete rows of each node's trace, in seq order.
+
+    rows: number of rows so far
+    """
 
     def __init__(self) -> None:
         self._monitor, self._once = Monitor(), _Once()
@@ -143,20 +159,29 @@ class OnlineTraces:
         return self._monitor.rows
 
     def take(self, more: Sequence[pa.Table]) -> list[OnlineFinding]:
-        """Add rows, one table of schema TRACE per node that reported any; returns the violations that they show."""
+        """Add rows, and return the violations that these rows show.
+
+        more: one table of schema TRACE for each node with new rows
+        """
         rows = (row for table in more for row in rows_of_table(table))
         return self._once.new(found for row in rows for found in self._monitor.take(row))
 
 
 class _Read(NamedTuple):
-    """Rows that one look has read.  looks: voter -> how often its trace had been read by then."""
+    """Rows that one reading of the traces has found.
+
+    looks: voter -> number of times that its trace had been read by then
+    """
 
     rows: list[TraceRow]
     looks: Mapping[str, int]
 
 
 class OnlineMarks:
-    """Judges marks in the order of one clock.  voters: the names of all.  Each leader is reported once."""
+    """Judges high watermarks in the order of one clock.  Each leader is reported at most once.
+
+    voters: names of all voters
+    """
 
     def __init__(self, voters: Sequence[str]) -> None:
         self._looks = dict.fromkeys(voters, 0)
@@ -166,7 +191,7 @@ class OnlineMarks:
 
     @property
     def judged(self) -> int:
-        """The number of marks judged so far."""
+        """Return the number of high watermarks judged so far."""
         return self._monitor.marks
 
     def take(self, more: Mapping[str, pa.Table]) -> list[OnlineFinding]:
@@ -189,7 +214,7 @@ class OnlineMarks:
         return fresh
 
     def _certain(self) -> list[TraceRow]:
-        """Take out the rows up to the last one behind which every voter was read again."""
+        """Remove and return the rows up to the latest time after which every voter's trace was read again."""
         sure = [read for read in self._reads if all(self._looks[name] > before for name, before in read.looks.items())]
         until_ns = max((row.time_ns for read in sure for row in read.rows), default=-1)
         certain = [row for read in self._reads for row in read.rows if row.time_ns <= until_ns]
@@ -199,12 +224,15 @@ class OnlineMarks:
 
 
 LIVE = -1
-"""Stands in place of a copy's number, for the stable part of a node's log."""
+"""Number that stands for the stable part of a node's log, instead of a copy's number."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewEntries:
-    """Successive entries of one log, offsets ascending.  copy: LIVE, or the number of the copy whose tail they are."""
+    """Successive entries of one log, in ascending order of offset.
+
+    copy: LIVE for the stable part of the log, or the number of the copy to whose tail the entries belong
+    """
 
     node: str
     copy: int
@@ -215,7 +243,7 @@ class NewEntries:
 
 @dataclass(slots=True)
 class _LiveLog:
-    """Entries `start` up to `stop`, with room for more.  A hole is ABSENT."""
+    """Entries of a log at offsets start .. stop - 1, with room for more.  A missing entry has epoch ABSENT."""
 
     name: tuple[str, int]
     start: int
@@ -239,14 +267,15 @@ class _LiveLog:
         self.stop = self.start + size
 
     def last(self) -> tuple[Int64, Int32]:
-        """Offset and epoch of its last entry, as arrays of one."""
+        """Return (offset, epoch) of the last entry, as arrays of one element."""
         return np.array([self.stop - 1]), self.epochs[self.stop - 1 - self.start : self.stop - self.start]
 
 
 class OnlineLogs:
-    """Gets the stable entries of each node, in offset order, and the tails of copies.  entries: how many so far.
+    """Judges log matching on the stable entries of each node, in offset order, and on the tails of copies.
 
-    Each kind of violation is reported once for the same nodes.
+    entries: number of entries so far
+    Each kind of violation is reported only once for the same nodes.
     """
 
     def __init__(self) -> None:
@@ -256,7 +285,7 @@ class OnlineLogs:
         self._once = _Once()
 
     def take(self, entries: NewEntries) -> list[OnlineFinding]:
-        """Add entries of one log; returns the violations that they show."""
+        """Add entries of one log, and return the violations that these entries show."""
         if not len(entries.offset):
             return []
         self.entries += len(entries.offset)
@@ -291,7 +320,7 @@ class OnlineLogs:
 
 
 def _wrong_alone(log: _LiveLog, entries: NewEntries) -> list[Witness]:
-    """Witnesses of a hole or a falling epoch among these entries, or between the log and the first of them."""
+    """Return witnesses of a gap or a decreasing epoch among these entries, or between the log and the first of them."""
     offsets, epochs = entries.offset, entries.epoch
     if log.stop > log.start:
         before = log.last()
@@ -305,8 +334,9 @@ def _wrong_alone(log: _LiveLog, entries: NewEntries) -> list[Witness]:
 
 
 WHOLE_ALWAYS_BELOW = 2_000
-"""In events, for keys in which values repeat: a smaller key is judged whole every time, a larger one each time it has
-grown by the factor GROWTH."""
+"""Maximum number of events of a key with repeated values that is judged each time; a larger key is judged each time it
+has grown by the factor GROWTH.
+"""
 GROWTH = 1.25
 
 _ROW = np.dtype(
@@ -322,7 +352,10 @@ Why = Literal["not linearizable", "values repeat"]
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A key whose whole prefix should be judged now.  why: the kernel found it wrong, or it cannot be judged here."""
+    """A key whose whole prefix should be judged now.
+
+    why: the kernel found a violation, or values repeat so that the key cannot be judged here
+    """
 
     key: str
     why: Why
@@ -330,8 +363,15 @@ class Alarm:
 
 @dataclass(slots=True)
 class _LiveKey:
-    """window: the events that are kept, in index order.  shelf: value -> rows of writes that were given up unseen.
-    whole: values repeat.  judged_at: its number of events when it was last judged.  over: it is judged no more."""
+    """State of one key.
+
+    window: rows that can still matter, in index order
+    shelf: value -> rows of its write, if the outcome is unknown and the value was not observed yet
+    events: number of events so far
+    whole: True if values repeat, so that the key is judged from its beginning
+    judged_at: number of events when the key was last judged from its beginning
+    over: True if the key is not judged any more
+    """
 
     window: Rows = field(default_factory=lambda: np.empty(0, _ROW))
     shelf: dict[int, Rows] = field(default_factory=dict)
@@ -342,9 +382,11 @@ class _LiveKey:
 
 
 class OnlineKeys:
-    """Fed with the events of one run in index order, as they are recorded.
+    """Judges the registers of one run; it gets the events in index order as they are recorded.
 
-    judged: completions judged so far.  kept: events in memory now.  unfit: keys that the sealed run does not judge.
+    judged: number of completions judged so far
+    kept: number of events in memory now
+    unfit: keys that the sealed run does not judge
     """
 
     def __init__(self) -> None:
@@ -362,7 +404,7 @@ class OnlineKeys:
         return sum(len(k.window) + sum(map(len, k.shelf.values())) for k in self._keys.values())
 
     def take(self, events: pa.Table) -> list[Alarm]:
-        """Add events (columns of HISTORY).  Returns the alarms that they raise, in order of key."""
+        """Add events (columns of HISTORY), and return the alarms that they raise, in order of key."""
         touched = {}
         for name, rows in self._by_key(events).items():
             key = self._keys.setdefault(name, _LiveKey())
@@ -381,7 +423,7 @@ class OnlineKeys:
         return sorted(alarms, key=lambda alarm: alarm.key)
 
     def close(self, key: str) -> None:
-        """Judge this key no more: a violation was found, and one is enough."""
+        """Stop judging this key, because a violation was found or the key is unfit."""
         self._keys[key] = _LiveKey(over=True)
 
     def _add(self, key: _LiveKey, rows: Rows) -> None:
@@ -391,9 +433,9 @@ class OnlineKeys:
         key.window = np.concatenate([_with(key.window, pulled), rows])
 
     def _by_key(self, events: pa.Table) -> dict[str, Rows]:
-        """Return the client events that have a key, those of set-up left out, in index order.
+        """Return key -> rows of the clients' events in index order, without those of set-up.
 
-        A row that contradicts a register is OTHER, as in the sealed run.
+        A row that contradicts a register has kind OTHER, as in the sealed run.
         """
         codes, names = dictionary_codes(events.column("key"))
         functions, function_names = dictionary_codes(events.column("f"))
@@ -441,7 +483,7 @@ class OnlineKeys:
 
 
 def _due(key: _LiveKey) -> bool:
-    """Return whether a key in which values repeat must be judged whole now.  If so, this records it in the key."""
+    """Return True if values repeat on a key and the key must be judged now; then update its `judged_at`."""
     if not key.whole or key.over or (key.events > WHOLE_ALWAYS_BELOW and key.events < GROWTH * key.judged_at):
         return False
     key.judged_at = key.events
@@ -449,7 +491,11 @@ def _due(key: _LiveKey) -> bool:
 
 
 def _tidy(key: _LiveKey, rows: Rows, keep: npt.NDArray[np.bool_], aside: npt.NDArray[np.bool_]) -> None:
-    """Drop rows that `keep` does not mark; set aside unseen writes that were given up, unless a cas expects them."""
+    """Drop the rows that `keep` does not mark.
+
+    aside: marks rows of writes of unknown outcome whose values were not observed.  They move to the shelf, unless a cas
+    expects such a value.
+    """
     for i in np.flatnonzero(aside & (rows["type"] == Type.INVOKE)).tolist():
         value = int(rows["value2" if rows["kind"][i] == CAS else "value"][i])
         key.shelf[value] = rows[aside & (rows["process"] == rows["process"][i])]
@@ -463,9 +509,9 @@ def _with(rows: Rows, more: list[Rows]) -> Rows:
 
 
 def _take_down(shelf: dict[int, Rows], value: int | None) -> list[Rows]:
-    """Remove from the shelf, and return, the operations that produce a value.
+    """Remove from the shelf, and return, the operation that produces a value.
 
-    Also those that produce what a cas among them expects.
+    If this operation is a cas, also the operation that produces its expected value, and so on.
     """
     found = []
     while value is not None and (rows := shelf.pop(value, None)) is not None:
@@ -475,14 +521,17 @@ def _take_down(shelf: dict[int, Rows], value: int | None) -> list[Rows]:
 
 
 def _named(rows: Rows) -> list[int]:
-    """Every value that these events read, expect or write."""
+    """Return all values that these events read, expect or write."""
     kind = rows["kind"]
     first = (kind != READ) | (rows["type"] == Type.OK)
     return np.unique(np.concatenate([rows["value"][first], rows["value2"][kind == CAS]])).tolist()  # type: ignore[no-any-return]
 
 
 def _under_way(rows: Rows, process: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    """Marks invokes without a completion: each is the last row of its process.  rows: of each key in index order."""
+    """Mark the invokes without a completion; such an invoke is the last row of its process.
+
+    rows: rows of all keys; those of each key are in index order
+    """
     last = np.full(int(process.max(initial=-1)) + 1, -1, np.int64)
     np.maximum.at(last, process, rows["index"])
     return np.asarray((rows["type"] == Type.INVOKE) & (rows["index"] == last[process]))
@@ -494,17 +543,17 @@ def _as_events(rows: Rows, number: npt.NDArray[np.int32], process: npt.NDArray[n
 
 
 BUDGET = Budget(steps=50_000_000, size_bytes=500_000_000)
-"""The budget of one call.  A key that needs more is judged only in the sealed run."""
+"""Budget of one call of `judge_prefix`.  A key that needs more is judged only in the sealed run."""
 
 
 def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
-    """Judge the linearizability of some keys from everything that an Arrow stream (`history.arrows`) holds so far.
+    """Judge the linearizability of some keys from all events that an Arrow stream (`history.arrows`) contains so far.
 
     Raises MalformedHistory if there is no such stream.
     """
     history = read_stream(stream)
     wanted = history.filter(pc.is_in(history["key"], value_set=pa.array(sorted(keys), pa.string())))
-    # a killed run leaves the folder in its run folder
+    # if the harness is killed, this folder remains in the run folder
     with tempfile.TemporaryDirectory(prefix=".online-", dir=stream.parent) as name:
         files = StoredRun(Path(name))
         pq.write_table(wanted, files.history)
@@ -515,7 +564,7 @@ def judge_prefix(stream: Path, keys: Collection[str]) -> Verdict:
 
 
 def _so_far(witness: Witness) -> Witness:
-    """Return the witness without the claim that needs the whole history: that a value was *never* read."""
+    """Return the witness without a claim that only the complete history can prove: that a value was *never* read."""
     if witness.kind != "lost write":
         return witness
     facts = {name: fact for name, fact in witness.facts.items() if name not in ("guilty", "so_far")}

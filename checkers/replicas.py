@@ -1,57 +1,60 @@
-"""Verify that copies of one object at several servers agree in the end, by answers, by files and by positions.
+"""Verify that the replicas of one object at several servers agree, by their answers, files and positions.
 
-*Answers.*  Every server must answer the same, once the system has recovered.  (Eventual convergence, Shapiro et al.
-2011.)
+*Answers.*  All servers must give the same answers after the system has recovered (eventual convergence, Shapiro et al.
+2011).
 
-Systems that promise no linearizable reads promise this: when writes have ended and faults are healed, all replicas come
-to the same state.  The workload reads every key at every server, again and again until they agree or the time is over.
-Of each server and key the last of these answers counts.
+Systems without linearizable reads promise convergence: after writes have ended and faults were healed, all replicas
+reach the same state.  The workload reads every key at every server, again and again until the answers agree or the time
+is over.  Only the last answer of each server and key counts.
 
-If two answers for one key differ, the promise is broken, and both answers are named, because nothing shows which one is
-wrong. A value that no client wrote breaks it, too. A server of which a key has no answer leaves the verdict
-unknown. The answers of f = "members" are sets: their order says nothing.
+If two answers for one key differ, the promise is broken.  The witness names both answers, because nothing shows which
+one is wrong.  A value that no client wrote breaks the promise, too.  If a server did not answer for a key, the verdict
+is unknown.  The answers of f = "members" are sets, so the order of their elements does not matter.
 
 Cost: the rows of the final phase, and one more pass over the history for the values that were read.
 
-*Partitions.*  The replicas of each partition must be equal, as far as they are committed.
+*Partitions.*  The replicas of each partition must be equal below their high watermarks.
 
-A replica notes its high watermark in a checkpoint file every few seconds: what lies below was in every in-sync replica,
-and no clean election gives it up.  So any two copies of replicas hold the same batches below the lower of their high
-watermarks, whenever they were taken.  Batches are equal if base offset, end, leader epoch and CRC are: followers copy
-batches as they are, compressed or not.
+A replica writes its high watermark to a checkpoint file every few seconds.  All batches below a high watermark were in
+every in-sync replica, and no clean election loses them.  So any two copies of replicas have the same batches below the
+lower one of their high watermarks, at whatever times the copies were taken.  Two batches are equal if base offset, end,
+leader epoch and CRC are equal, because followers copy batches unchanged, compressed or not.
 
-Compaction rewrites batches, and each replica compacts for itself.  So what lies below `cleaner-offset-checkpoint` of a
-replica is not compared with others, nor what lies below the first batch that it holds.
+Compaction rewrites batches, and each replica compacts its own log.  So batches of a replica are not compared below its
+`cleaner-offset-checkpoint` or below its first batch.
 
-The file leader-epoch-checkpoint says where each leader epoch begins.  A follower that returns asks by it from which
-offset on its log may differ.  Each batch must lie behind the start of its own epoch, and before the start of the next.
+The file leader-epoch-checkpoint contains the start of each leader epoch.  A restarted follower uses this file to find
+the offset from which on its log may differ.  Each batch must lie between the start of its own epoch and the start of
+the next one.
 
-Cost: one pass over the table; memory: one partition at a time.
+Cost: one pass over the table.  Memory: one partition at a time.
 
 *Two implementations.*  Two implementations of one format must agree.
 
-A system of two implementations compares what both wrote, and how both read one file (`System.comparisons`).  Each is an
-oracle for the other that no common mistake of one code base can fool.
+A system with two implementations compares the files that both wrote, and the results of both reading the same file
+(`System.comparisons`).  Each implementation is an oracle for the other: a mistake in only one of them shows as a
+difference.
 
 *Positions.*  The order that a system shows must explain every answer, and equal positions must have equal states.
 
-Many systems number their states: etcd's revision, ZooKeeper's zxid, an LSN, an offset.  An answer that carries such a
-*position* states which state of the whole it is about.  So nothing has to be searched for: the writes are replayed in
-the order of their positions, and every read must return what the replay holds at its position.
+Many systems number their states: etcd's revision, ZooKeeper's zxid, an LSN, an offset.  An answer with such a
+*position* names the state of the whole system that the answer shows.  So no search is needed: the writes are replayed
+in the order of their positions, and every read must return the value that the replay has at the read's position.
 
-* **Replay.**  A value *reigns* over its key from the position of its write to the last position at which it was read.
-  Reigns of different values of one key must not overlap.  The write of a value without a known position may lie
-  anywhere up to the first position at which the value was read, and costs no search: latest is best.
-* **Real time.**  An operation that begins after another one was answered has no smaller position, and a write has a
-  greater one.
-* **Digests.**  Of the state at one position, every replica must answer the same digest.  Two that differ prove that
+* **Replay.**  A value *reigns* over its key from the position of its write to the last position at which the value was
+  read.  Reigns of different values of one key must not overlap.  If the position of a write is unknown, it may be any
+  position up to the first read of its value.  This needs no search, because the latest possible position is the best.
+* **Real time.**  If an operation begins after another one was answered, its position is not smaller.  If it is a write,
+  its position is greater.
+* **Digests.**  All replicas must answer the same digest of the state at one position.  Two different digests prove that
   replicas have diverged, whatever clients read.
 
-Sound and complete for positions that may lie arbitrarily dense (`tests/checkers/replicas/test_shown_order.py` compares
-it with brute force).  O(n log n) for n operations, and one pass over the history.
+The check is sound and complete if there may be any number of positions between two others
+(`tests/checkers/replicas/test_shown_order.py` compares it with brute force).  Cost: O(n log n) for n operations, and
+one pass over the history.
 
 Rows: `write` is ok with the payload [value, position], `read` with [value, position], `digest` with [position, digest].
-A write that was answered without a position counts as one of unknown outcome.
+A write that was answered without a position counts as a write of unknown outcome.
 """
 
 from __future__ import annotations
@@ -88,7 +91,7 @@ SELECT DISTINCT key, value FROM events WHERE type = 0 AND list_contains(?, f) AN
 
 
 def values_of(row: Row) -> list[int]:
-    """Return the values that an answer shows: of a register at most one."""
+    """Return the values that an answer shows; a register shows at most one."""
     if row["payload"] is not None:
         shown = parse(row["payload"])
         return [value for value in shown if isinstance(value, int)] if isinstance(shown, list) else []
@@ -96,7 +99,7 @@ def values_of(row: Row) -> list[int]:
 
 
 def state_of(row: Row) -> str:
-    """Return the answer as it is compared and shown."""
+    """Return the answer as a text, to compare and to show."""
     if row["payload"] is None:
         return "nothing" if row["value"] is None else str(row["value"])
     shown = parse(row["payload"])
@@ -112,7 +115,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
         sql.execute(f"CREATE TEMP TABLE final AS {answered}", [final.start_ns, sorted(run.demands.reads)])
         [(reads,)] = sql.execute("SELECT count(*) FROM final").fetchall()
         last = dicts(sql, _LAST)
-        values = sorted({int(v) for row in last for v in values_of(row) if -(2**63) <= v < 2**63})  # as columns hold
+        values = sorted({int(v) for row in last for v in values_of(row) if -(2**63) <= v < 2**63})  # int64
         found = sql.execute(_WRITTEN, [sorted(run.demands.writes), values]).fetchall()
     written = {(str(key), value) for key, value in found}
     by_key: dict[str, dict[str, Row]] = {}
@@ -150,7 +153,7 @@ def _of_key(key: str, answers: Mapping[str, Row], written: set[tuple[str, int]])
         if invented := [value for value in values_of(answers[node]) if (key, value) not in written]:
             yield Witness(
                 INVENTED,
-                f"{node} answered {invented[0]} for {key}, and no client wrote that",
+                f"{node} answered {invented[0]} for {key}, and no client wrote this value",
                 events=(answers[node],),
                 facts={"key": key, "nodes": [node], "why": [], "expected": "a value that a client wrote"},
             )
@@ -176,13 +179,19 @@ REPLICAS_DIFFER, LACKS, WRONG_EPOCH = "replicas differ", "replica lacks a batch"
 _EXPECTED = "the same batches in every replica, up to the lowest high watermark"
 
 Batch = tuple[int, int, int]
-"""End, epoch, CRC."""
+"""(end, leader epoch, CRC)."""
 
 
 @dataclass(slots=True)
 class Replica:
-    """One copy of one replica.  batches: by base offset.  epochs: (epoch, its first offset).
-    high_watermark: 0 where none was noted.  unreadable_from: -1 if all of it can be read."""
+    """One copy of one replica.
+
+    batches: base offset -> batch
+    epochs: (leader epoch, its first offset) from leader-epoch-checkpoint
+    high_watermark: the high watermark in the checkpoint file; 0 if there is none
+    cleaned: the offset in cleaner-offset-checkpoint
+    unreadable_from: first unreadable offset; -1 if the whole log is readable
+    """
 
     node: str
     copy: int
@@ -194,14 +203,19 @@ class Replica:
 
     @property
     def committed(self) -> range:
-        """The offsets that can be compared with other replicas."""
+        """Return the offsets that can be compared with other replicas."""
         start = max(self.cleaned, min(self.batches, default=0))
         return range(start, max(start, min(self.high_watermark, max((b[0] for b in self.batches.values()), default=0))))
 
 
 @dataclass(slots=True)
 class ReplicasFinding:
-    """held: replicas that hold a batch, or note that one was committed."""
+    """Finding on the replicas of partitions.
+
+    held: number of replicas with a batch or with a high watermark above 0
+    compared: number of comparisons of two batches
+    epochs: number of entries in leader-epoch-checkpoint files
+    """
 
     partitions: int = 0
     held: int = 0
@@ -218,7 +232,10 @@ def _split_copies(run: StoredRun) -> list[Part]:
 
 
 def judge_copies(part: Part, budget: Budget) -> ReplicasFinding:
-    """params: copies, (node, copy) of those whose disks show something about the system."""
+    """Compare the replicas of all partitions.
+
+    part: its parameter `copies` lists (node, copy) of the copies that no fault had corrupted
+    """
     found = ReplicasFinding()
     usable = {(node, copy) for node, copy in part.params["copies"]}
     names = {name for path in part.paths for name in pc.unique(pq.read_table(path)["partition"]).to_pylist()}
@@ -231,7 +248,7 @@ def judge_copies(part: Part, budget: Budget) -> ReplicasFinding:
             found.witnesses += _look_at_epochs(name, replica)
             if 0 <= replica.unreadable_from < replica.high_watermark:
                 words = f"{name} of {replica.node} cannot be read from offset {replica.unreadable_from} on"
-                found.unknown.append(f"copy {replica.copy}: {words}, and {replica.high_watermark} was committed")
+                found.unknown.append(f"copy {replica.copy}: {words}; its high watermark is {replica.high_watermark}")
         found.witnesses += _compare(name, replicas, found)
     return found
 
@@ -255,7 +272,7 @@ def _replicas(path: str, name: str) -> Sequence[Replica]:
 
 
 def _compare(name: str, replicas: Sequence[Replica], found: ReplicasFinding) -> Iterator[Witness]:
-    """The first batch of each node that contradicts what another node holds as committed."""
+    """Yield a witness of the first batch of each node that contradicts a committed batch of another node."""
     known: dict[int, tuple[Batch, Replica]] = {}
     for replica in replicas:
         committed = replica.committed
@@ -279,7 +296,7 @@ def _witness(name: str, base: int, one: Replica, mine: Batch | None, other: Repl
     topic = name.partition(" ")[0]
     summary = f"{one.node} and {other.node} hold different batches of {topic} at offset {base}"
     if mine is None:
-        summary = f"{one.node} has no batch of {topic} at offset {base}, and {other.node} has one"
+        summary = f"{one.node} has no batch of {topic} at offset {base}, but {other.node} has one"
     why = [f"{one.node}: {_batch_words(mine)}; high watermark {one.high_watermark}, copy {one.copy}."]
     why.append(f"{other.node}: {_batch_words(batch)}; high watermark {other.high_watermark}, copy {other.copy}.")
     facts = {
@@ -291,7 +308,7 @@ def _witness(name: str, base: int, one: Replica, mine: Batch | None, other: Repl
         "expected": _EXPECTED,
     }
     return Witness(
-        LACKS if mine is None else REPLICAS_DIFFER, f"{summary}, though both noted it as committed.", facts=facts
+        LACKS if mine is None else REPLICAS_DIFFER, f"{summary}, below the high watermarks of both.", facts=facts
     )
 
 
@@ -300,24 +317,24 @@ def _batch_words(batch: Batch | None) -> str:
 
 
 def _look_at_epochs(name: str, replica: Replica) -> Iterator[Witness]:
-    """The first batch that lies outside of its epoch, by the checkpoint of the replica itself."""
+    """Yield a witness of the first batch that lies outside of its epoch according to the replica's own checkpoint."""
     entries = sorted(replica.epochs, key=lambda entry: entry[1])
     for base, (_, epoch, _) in sorted(replica.batches.items()):
         said = next((number for number, start in reversed(entries) if start <= base), None)
-        if said is None or said == epoch:  # below the first entry: already deleted by retention
+        if said is None or said == epoch:  # None: the entry of this epoch was already deleted by retention
             continue
         topic = name.partition(" ")[0]
         words = f"The batch of {topic} at offset {base} on {replica.node} is of epoch {epoch}"
         yield Witness(
             WRONG_EPOCH,
-            f"{words}, and its leader-epoch-checkpoint says {said}.",
+            f"{words}, but its leader-epoch-checkpoint has epoch {said} there.",
             facts={
                 "nodes": [replica.node],
                 "copies": [replica.copy],
                 "epoch": epoch,
                 "offset": base,
                 "why": [f"Its entries are {_listed(entries)}."],
-                "expected": "each batch behind the start of its epoch, and before the start of the next one",
+                "expected": "each batch between the start of its epoch and the start of the next one",
             },
         )
         return
@@ -400,9 +417,14 @@ DIVERGED = "replicas that differ at one position"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An operation.  position: None where no answer shows it.  answered: index of its answer, None if there is none.
+    """An operation.
 
-    value: written or read, None for a key that holds nothing; the digest for `digest`.  row: its answer, or invoke."""
+    value: the value that was written or read, None for nil; the digest for `digest`
+    position: its position; None if no answer shows the position
+    invoked: index of its invoke
+    answered: index of its answer; None if `position` is None
+    row: the row of its answer; without an answer, the row of its invoke
+    """
 
     f: str
     key: str
@@ -428,7 +450,7 @@ class ShownOrderFinding:
 
 
 def operations(rows: Sequence[Row]) -> list[Shown]:
-    """Return what the rows of clients show, in the order of invocation; failed writes and reads without answer not."""
+    """Return the operations of clients in the order of invocation; failed writes and unanswered reads are left out."""
     found: list[Shown] = []
     for invoke, answer in paired(rows, lambda row: Type(row["type"]), lambda row: int(row["process"])):
         f, ended = str(invoke["f"]), Type(answer["type"]) if answer is not None else Type.INFO
@@ -446,7 +468,10 @@ def operations(rows: Sequence[Row]) -> list[Shown]:
 
 
 def violations(shown: Sequence[Shown]) -> Iterator[Witness]:
-    """Yield what is wrong with these operations, in the order of invocation; nothing if one order explains them."""
+    """Yield the violations in these operations; there are none if one order explains all operations.
+
+    shown: in the order of invocation
+    """
     floors = yield from _in_real_time(shown)
     digests: dict[int, Shown] = {}
     writes: dict[int, Shown] = {}
@@ -465,7 +490,7 @@ def violations(shown: Sequence[Shown]) -> Iterator[Witness]:
 
 
 def written_twice(shown: Sequence[Shown]) -> Shown | None:
-    """Return the first write of a value that its key was given before; None if all values differ."""
+    """Return the first write of a value that was already written to its key; None if all values differ."""
     seen: set[tuple[str, Any]] = set()
     for one in shown:
         if one.f == WRITE and (one.key, one.value) in seen:
@@ -476,7 +501,10 @@ def written_twice(shown: Sequence[Shown]) -> Shown | None:
 
 
 def _in_real_time(shown: Sequence[Shown]) -> Generator[Witness, None, dict[int, Shown | None]]:
-    """Yield answers whose position is too small, and return the highest position known before each invoke."""
+    """Yield witnesses of positions that are too small.
+
+    Returns index of an invoke -> the operation with the highest position among those answered before this invoke.
+    """
     by_answer = sorted((one for one in shown if one.answered is not None), key=lambda one: one.answered or 0)
     floors: dict[int, Shown | None] = {}
     highest, at = None, 0

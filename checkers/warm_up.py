@@ -1,6 +1,6 @@
-"""Loads every kernel by judging histories of a few rows.  The first time on a machine this compiles them.
+"""Loads every kernel by judging histories of a few rows.  The first time on a machine, this compiles the kernels.
 
-Each history contains a violation, so a set-up also proves that the kernels compiled on this machine find it.
+Each history contains a violation, so a set-up also proves that the kernels compiled on this machine find violations.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ _SERIAL = {"list-append": ("ax1", "rx1 ax2", "rx12"), "rw-register": ("wx1", "=x
 
 
 def load_kernels(checkers: Sequence[Checker] | None = None) -> Verdicts:
-    """Load the kernels that judge a sealed run, by judging a few rows.
+    """Load the kernels that judge a sealed run, by judging a few rows, and return the verdicts.
 
-    The caller checks the verdicts (a stale read among them).
-    checkers: those that judge; None: those of a run of registers, for which a user waits.
+    The caller checks the verdicts; the rows contain a stale read.
+    checkers: checkers whose kernels are loaded; None for those of a run of registers, for which a user waits
     """
     with sealed_run() as files:
         return judge_run(files, list(_of_registers() if checkers is None else checkers))
@@ -87,7 +87,10 @@ def _of_registers() -> Sequence[Checker]:
 
 
 def load_online_kernels() -> None:
-    """Load the kernels that judge a run while it goes on.  The run waits for this, because loading delays all else."""
+    """Load the kernels that judge a run while it is in progress.
+
+    The run waits until they are loaded, because loading would delay everything else.
+    """
     OnlineKeys().take(events_to_table(STALE_READ))
     traces = {node: pa.Table.from_pylist(trace_rows(node), TRACE) for node in NODES}
     OnlineTraces().take(list(traces.values()))
@@ -99,7 +102,7 @@ def load_online_kernels() -> None:
 
 
 def load_reading_kernels() -> None:
-    """Load the kernels that read logs from their bytes."""
+    """Load the kernels that parse the bytes of logs."""
     nothing = np.empty(0, np.uint8)
     batches = scan(nothing, 0, 0)[0]
     chain(0, batches.base, batches.epoch, batches.crc)
@@ -116,12 +119,12 @@ class WrongVerdict(RuntimeError):
 
 
 def compile_group(name: str) -> float:
-    """Compile the kernels of one of GROUPS, or load them; how many seconds it took.  Raises WrongVerdict."""
+    """Compile or load the kernels of one of GROUPS.  Returns the duration in seconds.  Raises WrongVerdict."""
     began = time.monotonic()
     load_compiler_for(SMALL_BYTES + 1)  # otherwise the first small history would be read without the compiler
     for number, verdict in enumerate(GROUPS[name]()):
         if verdict.validity is not Validity.INVALID:
-            raise WrongVerdict(f"{name}: history {number} holds a violation and was judged {verdict.validity}")
+            raise WrongVerdict(f"{name}: history {number} contains a violation but was judged {verdict.validity}")
     return time.monotonic() - began
 
 
@@ -166,30 +169,34 @@ def _transactions() -> Iterator[Verdict]:
             [replace(e, payload=(e.payload or "").replace("1", number)) for e in at_once(*_READ_OF_EACH)]
         )
     yield from _at_every_level()
-    forced_order(problem_of_edges(np.ones(1, bool), NO_EDGES), 1)  # only hard histories need it
+    forced_order(problem_of_edges(np.ones(1, bool), NO_EDGES), 1)  # only hard histories need this kernel
     yield judge_kafka_log(_poll_of_each_other())
 
 
 def _at_every_level() -> Iterator[Verdict]:
-    """Write skew, which some levels allow: they need an order of all transactions, and replay it."""
+    """Judge write skew at every consistency level.
+
+    Levels that permit write skew search for an order of all transactions and replay this order.
+    """
     for model in TRANSACTIONS:
         serial = judge_transactions(one_after_another(*_SERIAL[model]), model)
         judged = {level: judge_transactions(at_once(*_WRITE_SKEW[model]), model, consistency=level) for level in MODELS}
         valid = [serial, judged["snapshot-isolation"], judged["strong-session-causal"]]
         if wrong := [each for each in valid if each.validity is not Validity.VALID]:
-            raise WrongVerdict(
-                f"transactions: a {model} that is right was judged {wrong[0].validity}: {wrong[0].reason}"
-            )
+            raise WrongVerdict(f"transactions: a correct {model} was judged {wrong[0].validity}: {wrong[0].reason}")
         yield judged["strict-serializable"]
 
 
 def _from_a_file(events: Sequence[Event]) -> Verdict:
-    """Transactions over lists as they are read of a run; small values are taken as they are, large ones numbered."""
+    """Judge transactions over lists that are read from a file, as in a run.
+
+    The reader keeps small values, and replaces large values by numbers.
+    """
     with tempfile.TemporaryDirectory(prefix="krucible-warm-") as folder:
         path = f"{folder}/history.parquet"
         pq.write_table(events_to_table(events), path)
         transcript = read_file(path, "list-append")
-        components_of(transcript, "serializable")  # only large histories need it
+        components_of(transcript, "serializable")  # only large histories need this kernel
         return judge_transcript(transcript)
 
 
@@ -201,11 +208,11 @@ GROUPS: dict[str, Callable[[], Iterator[Verdict]]] = {
     "transactions": _transactions,
     "searches of other objects": _searches_of_objects,
 }
-"""Kernels that are compiled together, by name; those of the first group are what a run needs."""
+"""Name of a group of kernels that are compiled together -> verdicts that use them.  A run needs the first group."""
 
 
 def _poll_of_each_other() -> list[Event]:
-    """Two transactions on one partition of Kafka; each polled what the other sent."""
+    """Return two transactions on one Kafka partition, each of which polled the message that the other one sent."""
     answered = [[["send", "k", [own, own]], ["poll", {"k": [[other, other]]}]] for own, other in ((1, 2), (2, 1))]
     invoked = [[["send", "k", 1], ["poll"]], [["send", "k", 2], ["poll"]]]
     order = ((0, Type.INVOKE, invoked), (1, Type.INVOKE, invoked), (0, Type.OK, answered), (1, Type.OK, answered))

@@ -237,7 +237,7 @@ def test_after_set_up_nothing_is_compiled(tmp_path: Path) -> None:
 
 def test_set_up_refuses_kernels_that_miss_a_planted_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(GROUPS, "blind", lambda: iter([Verdict(Validity.VALID)]))
-    with pytest.raises(WrongVerdict, match="blind: history 0 holds a violation and was judged valid"):
+    with pytest.raises(WrongVerdict, match="blind: history 0 contains a violation but was judged valid"):
         compile_group("blind")
 
 

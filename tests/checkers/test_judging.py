@@ -215,7 +215,7 @@ def test_what_only_reads_of_an_unrecovered_system_show_is_unknown(
     verdicts["early"] = Verdict(Validity.INVALID, {"reads": 1}, witnesses=(Witness(kind, "stale", ({"index": 9},)),))
     set_aside_unrecovered(verdicts, StoredRun(tmp_path).outcome)
     assert (verdicts["mine"].validity, verdicts["early"].validity) == (validity, Validity.INVALID)
-    assert ("had not recovered, so it may have been old: they differ" in verdicts["mine"].reason) == (
+    assert ("before the system had recovered, so the answer may be old: they differ" in verdicts["mine"].reason) == (
         validity is Validity.UNKNOWN
     )
 
@@ -335,7 +335,7 @@ def test_a_walk_in_python_is_given_up_and_its_thread_ends() -> None:
 
     judged = judge_task(Task(endless, Part(("endless.edn",)), Budget(wall_s=0.1)))
     assert judged.finding is None
-    assert judged.failure.startswith("endless.edn: it took longer than 0.1 s of wall clock")
+    assert judged.failure.startswith("endless.edn: judging took longer than 0.1 s")
     threads[0].join(PATIENCE_S)
     assert not threads[0].is_alive()
 

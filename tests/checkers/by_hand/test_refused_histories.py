@@ -254,7 +254,7 @@ TAUGHT = {
     "a register without a model": (
         REGISTER,
         "",
-        "line 1: its format does not name what is judged: give --model NAME, perhaps register",
+        "line 1: its format does not determine the model: give --model NAME, perhaps register",
     ),
     "transactions without a model": (LISTS, "", "give --model NAME, perhaps list-append"),
     "an answer whose value has a damaged name": (

@@ -168,8 +168,8 @@ def test_a_workload_may_name_checkers_and_state_its_own() -> None:
     ("stated", "words"),
     [
         ((5,), "5 is no checker: state a name, a Model, a function or a Checker"),
-        ((MODEL, MODEL), "'highest-value' has the name of another one"),
-        ((Model("set", init=lambda: 0, step=highest),), "'set' has the name of another one"),
+        ((MODEL, MODEL), "'highest-value' has the name of another checker"),
+        ((Model("set", init=lambda: 0, step=highest),), "'set' has the name of another checker"),
         (("lineraizability", MODEL), "did you mean 'linearizability'?"),
         (("recovery",), "it names no checker of what clients saw"),
     ],

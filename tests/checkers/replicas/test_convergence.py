@@ -77,7 +77,7 @@ def test_a_value_that_nobody_wrote_is_found_though_all_agree(tmp_path: Path) -> 
     answers = [("n1", "k0", 7), ("n2", "k0", 7), ("n1", "k1", 7), ("n2", "k1", 7)]
     verdict = judged(tmp_path, answers, WRITTEN)
     assert {witness.kind for witness in verdict.witnesses} == {INVENTED}
-    assert "n1 answered 7 for k0, and no client wrote that" in verdict.witnesses[0].summary
+    assert "n1 answered 7 for k0, and no client wrote this value" in verdict.witnesses[0].summary
 
 
 @pytest.mark.parametrize(
