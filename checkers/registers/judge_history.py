@@ -90,8 +90,8 @@ def judge_registers(history: HistoryColumns, model: str, budget: Budget, failed_
 def in_whole_numbers(history: HistoryColumns, mine: Int64) -> Operations | None:
     """Return the operations as a bucket, without rows of events.
 
-    Returns None if the events need a closer check: an event has another form, a value is no 64-bit integer, or an answer
-    differs from its invoke.  A key is unfit if it has another function, or the number NIL.
+    Returns None if the events need a closer check: an event has another form, a value is no 64-bit integer, or an
+    answer differs from its invoke.  A key is unfit if it has another function, or the number NIL.
 
     mine: the rows of clients
     """
