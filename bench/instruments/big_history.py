@@ -319,7 +319,6 @@ def _invoke(state: ClientsState, client: int, row: int) -> None:
 
 @inner_kernel
 def _commit(state: ClientsState, row: int) -> None:
-    """Commit everything in the log."""
     for i in range(state.counts[2]):
         key = state.pending[i, 1]
         state.before[key], state.changed[key] = state.now[key], row
@@ -548,7 +547,6 @@ class _Stream:
         self.rows += count
 
     def enter(self, happened: run_record.Happened) -> None:
-        """Write an event into the journal."""
         self._journal.write(run_record.line_of(run_record.JournalEntry(self.time_ns, self.rows, happened)) + "\n")
 
     @contextmanager

@@ -426,7 +426,6 @@ def _injected(run: Path, until_ns: int) -> tuple[str, ...]:
 
 
 def title(spec: Spec) -> str:
-    """Return a short description of a run."""
     rate = f"{spec.rate_hz:g}/s" if spec.rate_hz else "full rate"
     return f"{what(spec)}, {plural(spec.nodes, 'node')}, {rate}, seed {spec.seed}"
 

@@ -367,7 +367,6 @@ class ClusterSteps:
         return self.parts.number(self.parts.call(number)._replace(late=True))
 
     def rest_after(self, rest: int, uses: Sequence[int], cuts: int | None) -> int:
-        """Return the remaining budgets after a step."""
         left, cut = self.parts.rest(rest)
         then = tuple(each - uses.count(at) for at, each in enumerate(left))
         return self.parts.number(Rest(then, cut if cuts is None else cuts))
@@ -481,7 +480,6 @@ class Change:
         self.events.append((id, outcome.voter, [act for act in outcome.acts if not isinstance(act, int)]))
 
     def use(self, name: str) -> None:
-        """Use one step of this budget."""
         self.uses = (*self.uses, LEFT.index(name))
 
     def promised_after(self, promised: int, logs: list[tuple[Batch, ...]]) -> int:

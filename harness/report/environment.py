@@ -102,6 +102,5 @@ class JunitCase:
 def junit_xml(
     name: str, cases: Sequence[JunitCase], facts: Mapping[str, object] = {}, output: str = "", started: str = ""
 ) -> str:
-    """Return one suite as JUnit's XML."""
     template = environment().get_template("junit.xml.j2")
     return template.render(name=name, cases=cases, facts=facts, output=output, started=started)

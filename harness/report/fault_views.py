@@ -253,7 +253,6 @@ class Side:
     most_reached: int
 
     def words(self, server_count: int) -> str:
-        """Return one sentence."""
         together = f"{self.servers} of {server_count} servers together"
         if not self.cut_off:
             return f"{listed(self.reach)} could reach a majority: {together}."

@@ -351,7 +351,6 @@ def _figure(criterion: Criterion, stopped: bool) -> RunFigure:
 
 
 def write_junit(data: ReportData, path: Path) -> None:
-    """Write junit.xml for one judged run."""
     header = data.header
     test = (header.test if header is not None else "") or data.folder.parent.name
     facts = {"run": data.folder.name, "seed": data.seed, "rerun": header and header.rerun, **data.spec}

@@ -214,7 +214,6 @@ def violation_count(results: Results) -> int:
 
 
 def title_of(name: str, checker: CheckerResult) -> str:
-    """Return a checker's title for people."""
     return shorten(checker.title or name.replace("-", " ").replace("_", " ").capitalize())
 
 

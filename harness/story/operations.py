@@ -273,7 +273,6 @@ def micro_operations(parts: Any) -> str:
 
 
 def micro_operation(part: Any) -> str:
-    """Return one micro-operation in words."""
     match sequence(part):
         case ["poll"]:
             return "poll"

@@ -380,7 +380,6 @@ def _cards(random: Random, scenario: Scenario, on: Sequence[str], tempo_hz: floa
 
 
 def card_of(random: Random, fault: str, at_s: float) -> StormCard:
-    """Return a random card with this fault."""
     who = random.choice(("leader", "leader", f"any:{random.randrange(5)}", f"follower:{random.randrange(4)}"))
     card = StormCard(fault, who, at_s, round(random.uniform(0.5, 8), 2))
     match fault:

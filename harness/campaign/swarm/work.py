@@ -227,7 +227,6 @@ class StormCoverage:
     aims: Counter[str] = field(default_factory=Counter)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add the row of a seed."""
         for name in ("moments", "transitions", "faults"):
             getattr(self, name).update(json.loads(row[name]))
         self.aims.update(row.get("aims", ()))  # rows of older versions lack this field

@@ -71,7 +71,6 @@ class Played:
 
 
 def play(scenario: Scenario) -> Played:
-    """Play the scenario to its end."""
     began_s = time.process_time()
     with _quiet():
         world = StormWorld(scenario)
