@@ -1,6 +1,6 @@
-"""The files that a system hands over: to its nodes, and to the folder of each of its runs.
+"""The files that a system provides to its nodes and to the folder of each of its runs.
 
-Runs that hold the same large file share it, by hard links to one file in the cache.
+Runs with the same large file share it, by hard links to one file in the cache.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ from checkers.record.files import regular
 from system_under_test.subject import Needs
 
 FOLDER = "subject"
-"""Folder of a run folder that keeps the files of the system."""
+"""Name of the folder in a run folder that contains the files of the system."""
 _MAIN = "main.json"
 _GO = b"\xff Go buildinf:"
-"""Go's linker writes it near the beginning of the data of each program."""
+"""Bytes that Go's linker writes near the beginning of the data of each program."""
 LINKED_FROM_BYTES = 1 << 20
-"""A smaller file is copied: somebody may want to edit the copy of a run."""
+"""Minimum size in bytes of a file that is linked.  A smaller file is copied, because a user may want to edit the copy
+of a run.
+"""
 
 
 def files_under(beside: Path, wanted: Mapping[str, str | Path]) -> dict[str, str]:
-    """Return path on the node -> file, with each folder replaced by the files in it.  beside: of relative paths."""
+    """Return path on the node -> file, with each folder replaced by its files.
+
+    beside: folder to which relative paths refer
+    """
     found: dict[str, str] = {}
     for there, here in wanted.items():
         folder = beside / here
@@ -40,10 +45,14 @@ def files_under(beside: Path, wanted: Mapping[str, str | Path]) -> dict[str, str
 
 
 def keep(run_folder: Path, main: Path, which: str, texts: Mapping[str, str], needs: Needs) -> None:
-    """Keep the files of a system with a run, so that it is judged, and run again, with what it was run with.
+    """Store the files of a system with a run, so that the run is judged and repeated with the same files.
 
-    A file that nodes need from outside the folder of the main file is not kept.
-    which, texts: as of `own.subject.Subject`; a system without texts is bundled, and nothing is kept."""
+    A file that nodes need from outside the folder of the main file is not stored.
+
+    which: name of the class, as in `own.subject.Subject`
+    texts: its Python files, as in `own.subject.Subject`; a system without Python files is bundled, and nothing is
+        stored
+    """
     if not texts:
         return
     for name, text in texts.items():
@@ -61,15 +70,15 @@ def keep(run_folder: Path, main: Path, which: str, texts: Mapping[str, str], nee
 
 
 def _sources(main: Path, needs: Needs) -> list[str]:
-    """Return the files of the crates, of which cargo makes their programs again."""
+    """Return the files of the crates, from which cargo can build the programs again."""
     found = [path for crate in needs.crates.values() for path in (main.parent / crate.folder).rglob("*")]
     return [str(path.relative_to(main.parent)) for path in found if path.is_file() and "target" not in path.parts]
 
 
 def kept(run_folder: Path) -> str | None:
-    """Return the name of the system whose files were kept with a stored run, None where none were kept.
+    """Return the name of the system whose files were stored with a run; None if no files were stored.
 
-    Raises ValueError for an index that does not name them.
+    Raises ValueError if the index of these files is invalid.
     """
     index = run_folder / FOLDER / _MAIN
     if not index.is_file():
@@ -90,9 +99,9 @@ def _named_by(index: Path) -> tuple[str, str]:
 
 
 def is_kept(main: Path) -> bool:
-    """Return whether this main file is the copy that a run kept.
+    """Return True if this main file is a copy in a run folder.
 
-    What nodes need from outside its folder is not kept.
+    Files that nodes need from outside the folder of the main file are not stored with a run.
     """
     try:
         return main.parent.name == FOLDER and _named_by(main.with_name(_MAIN))[0] == main.name
@@ -101,7 +110,7 @@ def is_kept(main: Path) -> bool:
 
 
 def is_go(program: Path) -> bool:
-    """Return whether a file is a program that Go's linker has written."""
+    """Return True if a file is a program that Go's linker has written."""
     if not program.is_file():
         return False
     with program.open("rb") as file:
@@ -112,7 +121,7 @@ def is_go(program: Path) -> bool:
 
 
 def sha256_of(path: Path) -> str:
-    """In hexadecimal digits.  Raises OSError."""
+    """Return the SHA-256 of a file in hexadecimal digits.  Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -120,8 +129,8 @@ def sha256_of(path: Path) -> str:
 def link_or_copy(source: Path, target: Path) -> None:
     """Give `target` the content of `source`.  Raises OSError.
 
-    The file in the cache is read-only, and it is made again where its content is no longer that of its name.  Where
-    the cache lies on another file system, the target is a copy.
+    The file in the cache is read-only, and is created again if its content no longer matches the hash in its name.  If
+    the cache is on another file system, the target is a copy.
     """
     if source.stat().st_size < LINKED_FROM_BYTES:
         shutil.copy(source, target)
@@ -138,7 +147,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def _put(source: Path, shared: Path) -> None:
-    """In one step, because another run may place the same file."""
+    """Copy a file to the cache atomically, because another run may write the same file."""
     with tempfile.NamedTemporaryFile(dir=shared.parent, delete=False) as unfinished:
         with source.open("rb") as file:
             shutil.copyfileobj(file, unfinished)

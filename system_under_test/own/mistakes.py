@@ -1,20 +1,18 @@
-"""Mistakes in the files of a user's own system: wrong statements of its classes, and errors of its code.
+"""Mistakes in the files of a user's own system: invalid attributes of its classes, and errors of its code.
 
-*Statements.*  Wrong values are refused before nodes are made.
+*Attributes.*  Invalid values are rejected before nodes are created.
+Otherwise they would surface late: `needs` of the wrong type while an image is built, an invalid pattern after the run.
 
-Otherwise they surface late: a needs of the wrong type while an image is built, a wrong pattern after the run.
+*Code.*  An error in the author's code is no answer of the system under test.
+Otherwise a misspelled name would make every read fail, and the run would end after minutes with "nothing was read".  So
+an exception of the classes MISTAKES ends the run at once, if a line of the author's files raised it.  SystemExit is one
+of these classes, because no answer of a system ends the program of a client.
 
-*Code.*  An error that Python raises for one is no answer of the system under test.
+Two kinds of such exceptions are no mistakes, because they may depend on the answer of a server: exceptions that a
+library raises, and exceptions about None.  For example, `row[0]` for a row that the system has lost raises TypeError,
+and this is a finding.  They count like any other exception.
 
-A misspelled name would otherwise make every read fail, and the run would end after minutes with "nothing was read".  So
-such an exception ends the run at once, if a line of the author's files raised it.  So does a SystemExit, because no
-answer of a system ends the program of a client.
-
-Two exceptions of these classes are none, because they may depend on what a server answered: one that a library raises,
-and one about None.  `row[0]` of a row that the system has lost raises TypeError, and this is a finding.  They are
-counted like all others.
-
-Needs only the standard library, because client nodes use it too.
+This module needs only the standard library, because client nodes use it too.
 """
 
 from __future__ import annotations
@@ -37,15 +35,15 @@ from system_under_test.subject import FAILOVER_S_MAX, Needs
 from system_under_test.system import METADATA, METADATA_FOLDER, System
 
 _PROVES_NOTHING = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFError)
-"""Errors at the end of a connection or of a timeout: the request may have reached the server."""
+"""Errors of a lost connection or a timeout: the request may have reached the server."""
 _PROCESS_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _NEAR = 0.85
-"""Similarity from which a name is taken for a misspelled one: one wrong letter in a name of seven."""
+"""Minimum similarity of a misspelled name to the correct name: one wrong letter in a name of seven."""
 _METHODS = ("install", "start", "status", "leader_of", "ready", "caught_up")
 
 
 _NOT_STATED = ("client", "functions", "members", "processes", "bug", "seed", "settings", "nodes")
-"""Attributes of a system that are checked apart, or that a run fills in."""
+"""Attributes of a system that other checks cover, or that a run fills in."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "port": (0, 65535),
     "failover_s": (1e-9, FAILOVER_S_MAX),
@@ -58,7 +56,7 @@ def _is_number(value: object, least: float, most: float) -> bool:
 
 
 def _wrong_types(name: str, value: object, hint: Any) -> Iterator[str]:
-    """Yield what does not fit the annotation of an attribute, or of a field of it."""
+    """Yield a message for an attribute, or a field of it, whose value does not match its annotation."""
     if is_dataclass(hint) and isinstance(value, hint):  # type: ignore[arg-type]  # a class
         hints = get_type_hints(hint)
         for field in fields(hint):
@@ -77,12 +75,12 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Mapping) and all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in pairs)
     if kind in (tuple, Sequence):
         return isinstance(value, list | tuple) and all(_fits(each, inner[0]) for each in value)
-    wider = {str: (str, Path), float: (int, float)}  # a path stands for its text
+    wider = {str: (str, Path), float: (int, float)}  # a path is accepted as its text
     return isinstance(value, wider.get(kind, kind))
 
 
 def _wrong_values(system: System) -> Iterator[str]:
-    """Yield values of the right type that are impossible."""
+    """Yield a message for each value that has the right type but is impossible."""
     for name, (least, most) in _RANGES.items():
         if not _is_number(value := getattr(system, name), least, most):
             yield f"{name} must be a number from {least:g} to {most:g}, not {value!r:.60}"
@@ -99,9 +97,11 @@ def _wrong_values(system: System) -> Iterator[str]:
 
 
 def check_declared(system: System, client: type[Client] | None, main: Path, *, kept: bool = False) -> None:
-    """Raises NoSystem, in one sentence, for the first thing that is wrong.  main: the file of the system.
+    """Raise NoSystem, with a message of one sentence, for the first invalid attribute.
 
-    kept: the file is the copy of a stored run.  To judge it needs none of the files for nodes, so they may be missing.
+    main: file of the system
+    kept: True if the file is the copy in a run folder. Judging a run does not need the files for nodes, so these may be
+        missing.
     """
     for words in _wrong(system, main, kept):
         raise NoSystem(f"{main.name}: {type(system).__name__}.{words}")
@@ -113,7 +113,7 @@ def check_declared(system: System, client: type[Client] | None, main: Path, *, k
 
 
 def _wrong(system: System, main: Path, kept: bool) -> Iterator[str]:
-    """Yield what is wrong, each after what it rests on."""
+    """Yield a message for each invalid attribute.  The checks are ordered so that each may rely on the earlier ones."""
     yield from _misspelled(type(system), System)
     yield from _wrong_methods(system)
     for name, hint in get_type_hints(System).items():
@@ -128,8 +128,11 @@ def _wrong(system: System, main: Path, kept: bool) -> Iterator[str]:
 
 
 def check_refused(client: type[Client], file: str, of: type = BaseException) -> None:
-    """Raises NoSystem for what no `except` takes, and for a class of `refused` that also takes exceptions that prove
-    nothing.  of: object where a library can be a stand-in; on a client node none is."""
+    """Raise NoSystem if `refused` is not valid in an `except`, or contains a class that also covers exceptions that
+    prove nothing.
+
+    of: base class of valid entries; `object` on a machine where stand-ins may replace libraries
+    """
     refused = client.refused
     if not isinstance(refused, tuple) or not all(isinstance(each, type) and issubclass(each, of) for each in refused):
         raise NoSystem(
@@ -139,15 +142,17 @@ def check_refused(client: type[Client], file: str, of: type = BaseException) -> 
     for wide in refused:
         for proves_nothing in _PROVES_NOTHING:
             if issubclass(proves_nothing, wide):
-                what = f"{wide.__name__}, which also takes {proves_nothing.__name__}"
+                what = f"{wide.__name__}, which also covers {proves_nothing.__name__}"
                 why = "after it the request may have taken effect. List what proves that it did not"
                 raise NoSystem(f"{file}: {client.__name__}.refused lists {what}: {why}")
 
 
 def _misspelled(kind: type, base: type) -> Iterator[str]:
-    """Yield the names that are nearly those of parts that this class leaves out: such a part would silently be missing.
+    """Yield a message for each name that resembles a name of `base` that this class does not define: otherwise a
+    misspelled method would silently be ignored.
 
-    A misspelled function of a client is not missed: no workload that needs it runs."""
+    A misspelled function of a client is noticed anyway, because no workload that needs the function can run.
+    """
     own = {name for each in kind.__mro__ if not issubclass(base, each) for name in vars(each) if name[0] != "_"}
     left_out = [name for name in dir(base) if name[0] != "_" and name not in own]
     for name in sorted(own.difference(dir(base))):
@@ -166,7 +171,9 @@ def _wrong_methods(system: System) -> Iterator[str]:
 
 
 def _wrong_parameters(kind: type, base: type, methods: Iterable[str]) -> Iterator[str]:
-    """Yield which of these methods cannot be called with the arguments that the harness gives, by their positions."""
+    """Yield a message for each of these methods that cannot be called with the positional arguments that the harness
+    passes.
+    """
     for name in methods:
         parameters = inspect.signature(getattr(base, name)).parameters
         try:
@@ -176,7 +183,9 @@ def _wrong_parameters(kind: type, base: type, methods: Iterable[str]) -> Iterato
 
 
 def _wrong_processes(processes: object) -> Iterator[str]:
-    """A name stands in `--nemesis`, where commas and colons separate."""
+    """Yield a message for each invalid name or pattern.  A name is used in `--nemesis`, where commas and colons are
+    separators.
+    """
     if isinstance(processes, str) or not isinstance(processes, Mapping | Collection):
         yield f'processes must be a list of names such as ["agent"], or name -> pattern, not {processes!r:.60}'
         return
@@ -209,9 +218,11 @@ _NONE = "NoneType"
 
 
 def mistake_in(folder: Path, problem: BaseException, method: Callable[..., Any] | None = None) -> str:
-    """File, line, class and text of a mistake that a file in this folder raised; "" for any other exception.
+    """Return file, line, class and text of a mistake that a file in this folder raised; "" for any other exception.
 
-    method: what the harness called.  Where it does not take the arguments of its function, its own line is named."""
+    method: method that the harness called. If it does not accept the arguments of its function, the message names its
+        first line.
+    """
     if not isinstance(problem, MISTAKES):
         return ""
     words = " ".join(str(problem).split())
@@ -227,7 +238,7 @@ def mistake_in(folder: Path, problem: BaseException, method: Callable[..., Any] 
 
 
 def line_of(folder: Path, problem: BaseException) -> str:
-    """Return the last line of the files in this folder that an exception came through, in brackets; "" if none is."""
+    """Return, in brackets, the last line of the files in this folder in the traceback; "" if there is none."""
     for frame in reversed(traceback.extract_tb(problem.__traceback__)):
         if name := _within(folder, frame.filename):
             return f" ({name} line {frame.lineno})"
@@ -235,7 +246,7 @@ def line_of(folder: Path, problem: BaseException) -> str:
 
 
 def code_of(folder: Path, method: Callable[..., Any] | None) -> str:
-    """Return the file and the first line of a method, for the beginning of a sentence; "" if they are not known."""
+    """Return the file and the first line of a method, for the beginning of a message; "" if they are unknown."""
     code = getattr(inspect.unwrap(method), "__code__", None) if method is not None else None
     if code is None or not (name := _within(folder, code.co_filename)):
         return ""
@@ -243,6 +254,6 @@ def code_of(folder: Path, method: Callable[..., Any] | None) -> str:
 
 
 def _within(folder: Path, filename: str) -> str:
-    """Return the path of a file relative to the folder, "" if it lies elsewhere."""
+    """Return the path of a file relative to the folder; "" for a file outside the folder."""
     path = Path(filename)
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else ""

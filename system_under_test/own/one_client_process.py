@@ -1,24 +1,24 @@
-"""A client of one's own in a process of its own: the process, and the agent's side of it.
+"""A user's own client in a separate process: the process itself, and its host in the agent.
 
 *Process.*  It reads requests as JSON lines and answers with JSON lines, one at a time.
 
     python -m system_under_test.own.one_client_process
 
-First line in: how to make the client.  First line out: {"ready": true}, or {"failed": "why"}, with
-{"for_good": true} where no other try can succeed.  Then, per request:
-{"sent": "n1"} as soon as a method is about to be called, and one line with the outcome.  The agent on the node reads
-these; if a call outlives its limit and cannot be interrupted, the agent kills this process.
+The first line of its input describes the client.  The first line of its output is {"ready": true}, or {"failed":
+"why"}, with {"for_good": true} if no other attempt can succeed.  For each request it then prints {"sent": "n1"} just
+before it calls a method, and one line with the outcome.  The agent on the node reads these lines; if a call exceeds its
+time limit and cannot be interrupted, the agent kills the process.
 
 A blocking call is interrupted by SIGALRM, whose handler raises `CallTimedOut` in the middle of the call.
 
 *Host.*  The agent hosts each client in such a process, over pipes.
 
-A slow library can hold up its own process and no other: neither the agent nor its beacons.  A client that does not
-answer in time is killed and started again, so that a late answer cannot answer the next request.  The process says when
-it is about to send: a request that never got so far certainly did not happen.
+A slow library can only delay its own process, and neither the agent nor its beacons.  A client that does not answer in
+time is killed and started again, so that a late answer cannot answer the next request.  The process reports when it is
+about to send a request: a request without this report certainly did not happen.
 
-This host may have been stopped itself, or starved, until the time was over.  So everything that the process wrote
-before it was killed is read before the outcome is decided.
+The host itself may have been stopped, or may have got no CPU, until the time was over.  So the host reads everything
+that the process wrote before it was killed, and only then determines the outcome.
 """
 
 from __future__ import annotations
@@ -50,30 +50,32 @@ from system_under_test.own.mistakes import check_refused, code_of, line_of, mist
 from system_under_test.own.read_own_system import NoSystem, read_files
 
 FOLLOW_EVERY_S = 0.5
-"""Seconds between the looks for the leader of a client that follows it."""
+"""Seconds between two calls of `leader` for a client that follows the leader."""
 CLOSE_S = 0.3
 _PR_SET_PDEATHSIG = 1
 _NOWHERE = Path("/krucible-own")
-"""The folder of the author's files as their tracebacks name it.  They are never written to a disk of this node."""
+"""Folder of the author's files in tracebacks.  The files are never written to a disk of this node."""
 
 
 _KEPT = "connection"
 
 
 class CallTimedOut(TimeoutError):
-    """The limit of the operation is over."""
+    """The time limit of the operation has passed."""
 
 
 def _only_reads_connection(kind: type[Client]) -> bool:
-    """Return True if methods of this class read `self.connection`, and none assigns it.  `close` may test it."""
+    """Return True if methods of this class other than `close` read `self.connection`, and none of them assigns it."""
     methods = [method for name, method in vars(kind).items() if inspect.isfunction(method) and name != "close"]
     steps = [step for method in methods for step in pairwise(dis.get_instructions(method)) if step[1].argval == _KEPT]
-    assigned = any(use.opname == "STORE_ATTR" for _, use in steps)  # newer Pythons merge the load of `self` with others
+    assigned = any(
+        use.opname == "STORE_ATTR" for _, use in steps
+    )  # newer Pythons merge the load of `self` with other instructions
     return not assigned and any(owner.argval == "self" for owner, _ in steps)
 
 
 class Runner:
-    """One client: which node gets its requests, and what an exception proves."""
+    """One client.  The runner chooses the node for each request, and determines the outcome after an exception."""
 
     def __init__(
         self,
@@ -84,8 +86,12 @@ class Runner:
         own: Mapping[str, Function] = NO_OTHERS,
         keeps_to: str = "",
     ) -> None:
-        """folder: where the author's files lay when they were read.  own: functions that the workload states itself.
-        keeps_to: the server that the client stays with, whoever leads; "" for none."""
+        """Create the client.
+
+        folder: folder of the author's files in tracebacks
+        own: functions that only the workload defines
+        keeps_to: the only server that the client uses, whichever server leads; "" if the client chooses
+        """
         self._make = make
         self._folder = folder
         self._called: Callable[..., Any] | None = None
@@ -99,7 +105,9 @@ class Runner:
         self._leads = kind.leader is not Client.leader and not keeps_to
         self._by_key = self._leads and len(inspect.signature(kind.leader).parameters) > 1
         self._known: dict[str | None, tuple[str, float]] = {}
-        """Key -> who leads it as far as is known, and when that was looked at; None for all keys."""
+        """Key -> its last known leader, and the monotonic time of the last check in seconds.  The key None stands for
+        all keys.
+        """
         self._node = ""
         self._open = False
         self._late = False
@@ -109,8 +117,9 @@ class Runner:
         warnings.showwarning = self._warned
 
     def invoke(self, request: Request, timeout_s: float) -> Outcome:
-        """Return what the client made of one request.  What it raises after the time limit proves nothing, not even a
-        refusal: it may be our own interruption in other words."""
+        """Return the outcome of one request.  An exception after the time limit proves nothing, not even a refusal: the
+        library may have wrapped the interruption by this process in another exception.
+        """
         function = self._functions.get(request.f, request.f)
         until, sent = time.monotonic() + timeout_s, False
         try:
@@ -121,7 +130,7 @@ class Runner:
             self._tell_sent(self._stated())
             sent = True
             answer = self._call(getattr(self._client, function), until, *given)
-        except BaseException as problem:  # noqa: BLE001 - a library may raise anything, or end its process
+        except BaseException as problem:  # noqa: BLE001 - a library may raise anything, or exit
             changed = sent and not self._client.harmless and not observes(function, self._own)
             type_ = Type.INFO if changed else Type.FAIL
             if not self._late and (mistake := mistake_in(self._folder, problem, self._called)):
@@ -138,7 +147,7 @@ class Runner:
             return self._failed(type_, f"{where}{problem}")
 
     def _stated(self) -> str:
-        """Return the server that answers, as far as the client can state it."""
+        """Return the server that answers; "" if the client does not know it."""
         return self._client.answered or ("" if self._client.routes_by_itself else self._node)
 
     def _connect(self, key: str | None, until: float) -> None:
@@ -149,7 +158,7 @@ class Runner:
         self._leave()
         self._node = wanted
         connection = self._call(self._client.open, until, self._client.servers[wanted])
-        if connection is not None:  # otherwise `open` may have stored it itself
+        if connection is not None:  # otherwise `open` may have stored the connection itself
             self._client.connection = connection
         elif self._client.connection is None and _only_reads_connection(type(self._client)):
             raise TypeError("open() returned None, and methods use self.connection: return the connection")
@@ -175,7 +184,10 @@ class Runner:
         return leader or known
 
     def _failed(self, type_: Type, error: str, *, move: bool = False) -> Outcome:
-        """move: this node refused, so a client that stays looks for the leader anew."""
+        """Return the outcome of a failed operation, and drop the connection.
+
+        move: True if the node refused, so that a client that stays with a leader looks for the leader again
+        """
         outcome = Outcome(type_, error=error, node=self._stated())
         self._leave()
         if move:
@@ -184,20 +196,21 @@ class Runner:
         return outcome
 
     def _leave(self) -> None:
-        """Drop the connection, and the client with all that it remembers of it."""
+        """Drop the connection, and replace the client by a new one without memory of the connection."""
         if not self._open:
             return
         self._open = False
         try:
             self._call(self._client.close, time.monotonic() + CLOSE_S)
-        except BaseException as problem:  # noqa: BLE001 - it is gone either way
+        except BaseException as problem:  # noqa: BLE001 - the connection is dropped in any case
             print(f"closing a client: {_words(problem, self._folder)}", file=sys.stderr, flush=True)
         self._client = self._make()
 
     def _call(self, method: Callable[..., Any], until: float, *given: Any) -> Any:
-        """Return what the method returns, blocking or async.  Raises CallTimedOut, and what the method raises.
+        """Return the result of a blocking or async method.  Raises CallTimedOut, and the exceptions of the method.
 
-        A method that catches `CallTimedOut` and returns all the same has timed out: its answer proves nothing.
+        A method that catches `CallTimedOut` and returns all the same counts as timed out, because its answer proves
+        nothing.
         """
         left_s = until - time.monotonic()
         self._late, self._unawaited = left_s <= 0, []
@@ -235,7 +248,9 @@ class Runner:
         raise CallTimedOut("out of time")
 
     def _warned(self, message: Warning | str, *_: Any, **__: Any) -> None:
-        """Python warns of a coroutine that was made and never awaited: what it stands for did not happen."""
+        """Note warnings about coroutines that were never awaited, because their calls did not happen.  Print other
+        warnings.
+        """
         if "was never awaited" in str(message):
             self._unawaited.append(str(message))
         else:
@@ -243,7 +258,7 @@ class Runner:
 
 
 def main() -> None:
-    """Serve until stdin ends."""
+    """Run the process until stdin ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     requests = os.fdopen(os.dup(0), "r")
     answers = os.fdopen(os.dup(1), "w")
@@ -266,7 +281,7 @@ def main() -> None:
     folder = Path(str(module.__file__)).parent
     try:
         runner = _runner(given, kind, lambda node: tell({"sent": node}), folder)
-    except BaseException as problem:  # noqa: BLE001 - the author's code; the harness quotes it
+    except BaseException as problem:  # noqa: BLE001 - the author's code may raise anything; the harness quotes the exception
         mistake = mistake_in(folder, problem)
         tell(
             {"failed": MISTAKE_IN_CODE + mistake, "for_good": True} if mistake else {"failed": _words(problem, folder)}
@@ -279,7 +294,7 @@ def main() -> None:
 
 
 def _module(config: Mapping[str, Any]) -> ModuleType:
-    """Return the author's file with its classes.  Raises NoSystem; the message names the file as its author does."""
+    """Return the module of the author's file.  Raises NoSystem; the message names the file without its folder."""
     if not config["files"]:
         return importlib.import_module(config["main"])
     try:
@@ -310,30 +325,34 @@ def _runner(given: Mapping[str, Any], kind: type[Client], tell_sent: Callable[[s
 
 
 def _words(problem: BaseException, folder: Path) -> str:
-    """Class and text of an exception, and the line of the author's files that let it through."""
+    """Return class and text of an exception, and the last line of the author's files in its traceback."""
     if isinstance(problem, CallTimedOut):
         return "timeout"
     try:
         words = str(problem)
-    except Exception as worse:  # noqa: BLE001 - an exception of a library may be broken itself
+    except Exception as worse:  # noqa: BLE001 - printing an exception of a library may fail
         words = f"it cannot be printed ({type(worse).__name__})"
     said = f"{type(problem).__name__}: {words}" if words else type(problem).__name__
     return said.replace("\n", " ")[:200] + line_of(folder, problem)
 
 
 GRACE_S = 0.3
-"""Seconds beyond its limit that a process may take before it is killed."""
+"""Seconds beyond the limit of an operation after which the process is killed."""
 LAST_WORDS_S = 0.5
-"""Seconds that the end of a killed process is awaited.  With GRACE_S it stays below the harness' patience (1 s)."""
+"""Maximum seconds to wait for the end of a killed process.  Together with GRACE_S they stay below the 1 s that the
+harness waits.
+"""
 LINE_BYTES_MAX = 1 << 26
 
 
 def connect(
     placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
 ) -> OwnClient:
-    """Return a client for one process. config: "files" and "main" of the system, the name of its "client", "functions";
-    also "own_functions" (name -> the fields of a `Function`) and "each_server", where the workload states them; and
-    "through_members", where servers forward.
+    """Return a client for one process.
+
+    config: "files" and "main" of the system, the name of its "client", and "functions"; also "own_functions" (name ->
+        the fields of a `Function`) and "each_server", if the workload defines them, and "through_members", if servers
+        forward requests
     """
     return OwnClient(placement, peers, config)
 
@@ -351,7 +370,7 @@ class OwnClient:
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.shield(self._process.ready)
-        except TimeoutError:  # it continues to start: the next request may find it ready
+        except TimeoutError:  # the client continues to start and may be ready for the next request
             return Outcome(Type.FAIL, error="not sent: the client is still starting")
         except (OSError, EOFError, ValueError) as problem:
             self._process.kill()
@@ -377,8 +396,10 @@ class OwnClient:
 
 
 class _Talk:
-    """Report that a process says of one request.  sent: the node it went to, "?" if that is not known, "" if it was
-    not."""
+    """The messages of a process about one request.
+
+    sent: node to which the request was sent; "?" if the node is unknown; "" if the request was not sent
+    """
 
     def __init__(self) -> None:
         self.sent = ""
@@ -389,14 +410,16 @@ class _Talk:
         return Outcome(**{**message, "type": Type(message["type"])})
 
     async def last_words(self, process: _Process) -> Outcome | None:
-        """Kill the process and read the rest of what it wrote.  Returns the outcome in it, None if there is none."""
+        """Kill the process, and read its remaining output.  Returns the outcome in this output; None if there is
+        none.
+        """
         try:
             process.end()
             async with asyncio.timeout(LAST_WORDS_S):
                 return await self.outcome(process)
         except EOFError:
             return None
-        except (TimeoutError, OSError, ValueError):  # a child process holds the pipe, or the line cannot be parsed
+        except (TimeoutError, OSError, ValueError):  # a child process keeps the pipe open, or the line cannot be parsed
             self.sent = self.sent or "?"
             return None
         finally:
@@ -404,11 +427,15 @@ class _Talk:
 
 
 class _Process:
-    """One process.  ready: done once it has read its files and made its client; it raises EOFError if it cannot."""
+    """One client process.
+
+    ready: task that ends once the process has read its files and created its client; it raises EOFError if the process
+        cannot
+    """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         argv = [sys.executable, "-P", "-m", "system_under_test.own.one_client_process"]
-        # It stays in the process group of its agent, which a pause of the clients stops.
+        # The process stays in the process group of its agent, which a pause of the clients stops.
         self._popen = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
         self._transport: asyncio.BaseTransport | None = None
@@ -421,7 +448,7 @@ class _Process:
         self._popen.stdin.flush()
 
     async def line(self) -> dict[str, Any]:
-        """Return the next message.  Raises EOFError where the process has ended."""
+        """Return the next message.  Raises EOFError if the process has ended."""
         line = await self._reader.readline()
         if not line.endswith(b"\n"):
             raise EOFError("it ended in the middle of its work")
@@ -429,7 +456,7 @@ class _Process:
         return message
 
     def end(self) -> None:
-        """Kill the process at once.  What it has written can still be read.  The agent collects the dead process."""
+        """Kill the process at once.  Its output can still be read.  The agent reaps the dead process."""
         self.killed = True
         self._popen.kill()
 

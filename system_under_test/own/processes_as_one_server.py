@@ -1,21 +1,19 @@
-"""Several processes that make up one server: they start together, and the end of one is the end of all.
+"""Several processes that form one server: they start together, and when one process ends, the others are killed.
 
     python -m system_under_test.own.processes_as_one_server '{"name": ["argv", ...], ...}' LOG_FOLDER
 
-Output of each goes to LOG_FOLDER/<name>.log, behind a mark with the id of this program.
-All are in the process group of this program, so that a signal to the server meets all of them; the exit status is that
-of the process that ended first.
+The output of each process is appended to LOG_FOLDER/<name>.log, after a mark with the process id of this program.  All
+processes are in the process group of this program, so that a signal to the server reaches all of them.  The exit status
+of this program is that of the process that ended first.
 
-A fault may end one process by its name and start it again later.  The agent and this program agree on it through files
-in the folder that CONTROL names: `<name>.pid` while the process lives, `<name>.held` while it must stay down.  SIGUSR1
-announces that a hold was taken back.
+A fault may kill one process by its name and start it again later.  The agent and this program communicate through files
+in the folder that CONTROL names: `<name>.pid` exists while the process runs, `<name>.held` while it must stay down.
+SIGUSR1 announces that a `.held` file was removed.
 
-*Lives.*  Each line of output belongs to one life of a server.
-
+*Lives.*  Each line of output belongs to one life (incarnation) of a server, from one start to the next.
 A server appends its output to one file, across all its starts.  So each start first writes a mark with its process id.
-The agent reports the same id when the process ends: a line then belongs to that end and to no other.
-
-A server may write log files of its own too.  They have no marks, and the life of their lines is not known.
+The agent reports the same process id when the process ends, so that a line is attributed to the right end.  A server
+may also write its own log files.  They contain no marks, so the life of their lines is unknown.
 """
 
 from __future__ import annotations
@@ -35,11 +33,15 @@ from checkers.base.cause_of_end import cause_of_end, is_note
 from system_under_test.subject import Complaint
 
 CONTROL = "KRUCIBLE_PROCESSES"
-"""Environment variable: the folder of the node that tells which process has which name."""
+"""Name of the environment variable with the folder of the node through which the agent controls named processes."""
 
 
 class _Processes:
-    """commands: name -> argv.  control: None where the agent offers no folder."""
+    """The processes of one server.
+
+    commands: name -> argv
+    control: folder that CONTROL names; None if the agent offers none
+    """
 
     def __init__(self, commands: dict[str, Sequence[str]], logs: Path, control: Path | None) -> None:
         self._commands = commands
@@ -48,19 +50,21 @@ class _Processes:
         self._living: dict[int, str] = {}
 
     def start_those_missing(self) -> None:
-        """Start every process that does not live and is not held down."""
+        """Start every process that is not running and need not stay down."""
         for name in self._commands:
             if name not in self._living.values() and not self._held(name):
                 self._start(name)
 
     def reap(self) -> tuple[str, int] | None:
-        """Return the first process that ended without being held down, with its status; None if there is none."""
+        """Return the name and the status of the first process that ended although it need not stay down; None if there
+        is none.
+        """
         while self._living:
             pid, raw = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return None
             if (name := self._living.pop(pid, None)) is None:
-                continue  # a descendant that was inherited, not started here
+                continue  # an orphaned descendant that this program did not start
             if not self._held(name):
                 return name, os.waitstatus_to_exitcode(raw)
             self._path_of(name, "pid").unlink(missing_ok=True)
@@ -111,23 +115,28 @@ def main() -> None:
 MARK = re.compile(r"^krucible: process (\d+) starts$", re.MULTILINE)
 _ANNOUNCE = r"printf '\nkrucible: process %s starts\n' $$"
 ANNOUNCED = ("sh", "-c", f'{_ANNOUNCE}; exec "$@"', "sh")
-"""The words before a command: a shell writes the mark and then becomes the server."""
+"""Words before a command: a shell that writes the mark and then becomes the server."""
 
 NO_LIFE = -1
 ENDED = re.compile(r"(?P<process>[^/]+) ended with status -?\d+; the others are killed")
-"""The last line in the output of a server of several processes, where one of them ended."""
+"""Pattern of the last line of a server of several processes after one of them ended."""
 COMPLAINTS_MAX = 20
-"""Different complaints of one life in one file that are kept."""
+"""Maximum number of distinct complaints kept per file and per life of a server."""
 _EXCERPT_CHARACTERS, _REASON_CHARACTERS = 2000, 200
 _LAST_LINES, _LAST_CHARACTERS = 3, 300
 _LINE_BEGINS, _LINE_ENDS = 130, 60
-"""Characters kept of a line that is too long: errors begin with what happened, and often end with where."""
+"""Numbers of characters kept from the begin and the end of a line that is too long: the begin of an error message tells
+what happened, the end often tells where.
+"""
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Text that one life of a server wrote to one file.  pid: its process id, NO_LIFE if the file does not show it."""
+    """The text that one life of a server wrote to one file.
+
+    pid: process id of this life; NO_LIFE if the file does not contain it
+    """
 
     pid: int
     text: str
@@ -138,7 +147,7 @@ def mark(pid: int) -> str:
 
 
 def lives(text: str) -> Iterator[Life]:
-    """The lives in the order of the file."""
+    """Yield the lives in the order of the file."""
     parts = MARK.split(text)
     if parts[0].strip():
         yield Life(NO_LIFE, parts[0])
@@ -147,11 +156,12 @@ def lives(text: str) -> Iterator[Life]:
 
 
 def last_words(logs: Path, pid: int) -> str:
-    """Return the last lines that one life of a server printed, "" if its output does not show them. logs: those of its
-    node.
+    """Return the last lines that one life of a server printed; "" if its output does not contain any.
 
-    Where a panic or a traceback says why it ended, that comes first, also if other lines followed.
-    Where one of several processes ended first, its own lines come before the line that names it.
+    A panic or a traceback that explains the end comes first, even if other lines followed.  If one of several processes
+    ended first, the lines of that process come before the line that names it.
+
+    logs: folder of the node's logs
     """
     lines = last_lines(_printed(logs / "server.log", pid))
     if lines and (ended := ENDED.fullmatch(lines[-1])):
@@ -161,7 +171,7 @@ def last_words(logs: Path, pid: int) -> str:
 
 
 def last_lines(printed: Sequence[str]) -> list[str]:
-    """Return what says why a program ended, and else its last lines, without notes on how to see more."""
+    """Return the lines that explain why a program ended, or else its last lines, without hints on how to see more."""
     said = [line for line in printed if line.strip() and not is_note(line)]
     cause = [_without_middle(line) for line in cause_of_end(printed)]
     rest = [_without_middle(line.strip()) for line in said][-_LAST_LINES:]
@@ -175,7 +185,7 @@ def _without_middle(line: str) -> str:
 
 
 def _printed(log: Path, pid: int) -> list[str]:
-    """Return the lines of one life; [] for a log that cannot be read, too."""
+    """Return the lines of one life; [] if there are none or the log cannot be read."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -186,11 +196,12 @@ def _printed(log: Path, pid: int) -> list[str]:
 
 
 def complaints_of(node: str, text: str, pattern: re.Pattern[str]) -> Iterator[Complaint]:
-    """The different complaints of each life in one file, COMPLAINTS_MAX at most, and how many more there are.
+    """Yield the distinct complaints of each life in one file: at most COMPLAINTS_MAX, and then the number of further
+    ones.
 
-    Complaints that differ only in numbers are one, for example in their times.  facts: `pid` of the life, and
-    `lines_before_end`: how many lines that life still wrote after the complaint.  Indented lines do not count, because
-    most of them belong to a stack trace.
+    Complaints that differ only in numbers, such as times, count as one.  `facts` of a complaint contains the `pid` of
+    the life, and `lines_before_end`, the number of lines that this life wrote after the complaint.  Indented lines do
+    not count, because most of them belong to a stack trace.
     """
     for life in lives(text):
         seen: set[str] = set()

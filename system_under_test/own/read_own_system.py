@@ -1,22 +1,24 @@
-"""Reading the files of a user's own: a system (a file, a folder with `system.py`, an entry point) or a workload.
+"""Reader of a user's own files: a system (a file, a folder with `system.py`, an entry point) or a workload.
 
 A file may define several systems, such as one server with two configurations: `mine.py:Other` names one of them.  The
-files are run: they are code, not data.
+files are executed: they are code, not data.
 
-*What belongs to it.*  Of a folder with `system.py`, all Python files.  Of another file, those beside it that it
-imports, and those that these import.  All of them travel to client nodes and are kept with runs.
+*Files.*  The files of a folder with `system.py` are all its Python files.  The files of another main file are the file
+itself and the files beside it that it imports, directly or indirectly.  All these files are sent to client nodes and
+stored with runs.
 
 *Libraries.*  Client nodes have the wheels that a system needs.  The machine of the harness only starts servers, and
-need not have them.  There a stand-in replaces every library that is imported and not installed, while the file is read.
-Its names can be listed in `refused`, and derived from. Calling such a name raises ModuleNotFoundError, because nothing
-that the harness does may rest on a library that is not installed. Only names that the author's own files import are
-replaced, so no other library mistakes a stand-in for the real one.
+need not have them.  On that machine, while the file is read, a stand-in replaces every imported library that is not
+installed.  Names of a stand-in can be listed in `refused`, and can be base classes.  Calling such a name raises
+ModuleNotFoundError, because the harness must not depend on a library that is not installed.  Only names that the
+author's own files import are replaced, so no other library mistakes a stand-in for the real library.
 
-*Source only.*  Python runs the code in `__pycache__` if size and time of the source fit, and it does not compare the
-code with the source.  The files of a run are bound by their hashes, but such compiled code is not: it could judge a run
-by other rules than those that are kept.  So neither the file itself nor what stands beside it is taken from there.
+*Source only.*  Python runs the code in `__pycache__` if size and time of the source match, and does not compare the
+code with the source.  The manifest of a run contains hashes of the files, but not of such compiled code, so the code
+could judge a run by other rules than the stored files.  So compiled code is never used, neither for the file itself nor
+for the files beside it.
 
-Needs only the standard library, because client nodes read these files too.
+This module needs only the standard library, because client nodes read these files too.
 """
 
 from __future__ import annotations
@@ -48,24 +50,28 @@ _OURS = frozenset({"checkers", "harness", "krucible", "nemesis", "simulation", "
 
 
 class NoSystem(ValueError):
-    """The files are no system; the message says why in one sentence."""
+    """The files do not define a valid system; the message gives the reason in one sentence."""
 
 
 class BrokenSystem(NotKnown):
-    """A method of the author's class raised something; the message names file, line and method in one sentence."""
+    """A method of the author's class raised an exception; the message names file, line and method in one sentence."""
 
 
 class CodeMistake(BrokenSystem):
-    """The author's code is wrong (`mistakes.mistake_in`), so the run ends; the message begins with file and line."""
+    """The author's code contains a mistake (`mistakes.mistake_in`), so the run ends; the message begins with file and
+    line.
+    """
 
 
 def blamed(main: Path, method: str, problem: BaseException) -> str:
-    """Return what the author's method raised, with the line of the main file from which it came."""
+    """Return a message for an exception of the author's method, with the line of the main file."""
     return f"{main.name}{_at_line(main, problem)}: {method} raised {in_words(problem)}"
 
 
 def raised_in(files: Collection[Path], problem: BaseException) -> bool:
-    """Return whether one of these files raised it itself, and no function of the harness that it called."""
+    """Return True if the exception was raised in one of these files, and not in a function of the harness that the file
+    called.
+    """
     frames = traceback.extract_tb(problem.__traceback__)
     return bool(frames) and Path(frames[-1].filename) in files
 
@@ -83,11 +89,11 @@ def _at_line(main: Path, problem: BaseException) -> str:
 
 
 def find(name: str) -> tuple[Path, str] | None:
-    """Return the main file that a user named, and the class in it, "" for the first; None for a name that is no
-    system's.
+    """Return the main file that a user named, and the name of its class, "" for the first class.  Returns None if no
+    system has this name.
 
-    A name is the path of a file or of its folder, with or without a class behind a colon, or an entry point.  Raises
-    NoSystem where a path was meant and nothing is there.
+    A name is the path of a file or of its folder, with or without a colon and a class, or an entry point.  Raises
+    NoSystem for a path at which there is no system.
     """
     place, _, which = name.partition(":")
     path = Path(place)
@@ -106,7 +112,7 @@ def find(name: str) -> tuple[Path, str] | None:
 
 
 def files_of(main: Path) -> dict[str, str]:
-    """Return relative path -> text of every Python file that belongs to this one."""
+    """Return relative path -> text of all Python files of this main file."""
     if main.name == MAIN:
         found = sorted(main.parent.rglob("*.py"))
     else:
@@ -118,17 +124,19 @@ def files_of(main: Path) -> dict[str, str]:
 
 
 def _imported_beside(main: Path, path: Path) -> Iterator[Path]:
-    """Yield the files beside the main file, and those of packages beside it, that a file imports by their name."""
+    """Yield the modules beside the main file, and the files of packages beside it, that a file imports."""
     for name in sorted({name.partition(".")[0] for name in imported([path.read_text(encoding="utf-8")])}):
         if _stands_beside(name, main):
             yield from filter(Path.is_file, [main.with_name(f"{name}.py"), *sorted(main.with_name(name).rglob("*.py"))])
 
 
 def read_files(main: Path, *, name: str = MODULE, files: Mapping[str, str] | None = None) -> ModuleType:
-    """Run a file; what belongs to it can be imported, then and later.  Raises NoSystem with the file and line.
+    """Execute a file, and return its module.  The files that belong to it can be imported, also later.  Raises NoSystem
+    with the file and line.
 
-    name: of the module.  files: relative path -> text of what belongs to it, as a client node has it: there every
-    library must be installed.  None: they are read here, and stand-ins take the place of missing libraries.
+    name: name of the module
+    files: relative path -> text of its files, on a client node, where every library must be installed. None: the files
+        are read from this machine, and stand-ins replace missing libraries.
     """
     _forget(name)
     texts = files_of(main) if files is None else files
@@ -144,7 +152,7 @@ def read_files(main: Path, *, name: str = MODULE, files: Mapping[str, str] | Non
             loader.exec_module(module)
     except SyntaxError as problem:
         raise NoSystem(f"{main} line {problem.lineno}: {problem.msg}") from problem
-    except (Exception, SystemExit) as problem:  # a file that calls sys.exit must not end a run with its own exit code
+    except (Exception, SystemExit) as problem:  # a file that calls sys.exit must not determine the exit code of a run
         where = f"{main}{_at_line(main, problem)}"
         raise NoSystem(f"{where} cannot be run: {in_words(problem)}{_what_to_do(problem)}") from problem
     return module
@@ -154,12 +162,12 @@ def _what_to_do(problem: BaseException) -> str:
     if isinstance(problem, ModuleNotFoundError):
         return "; name its library in needs.wheels"
     if isinstance(problem, FileNotFoundError):
-        return "; clients and runs hold the Python files of a system and no others: read this one in `start`"
+        return "; client nodes and runs get only the Python files of a system: read this file in `start`"
     return ""
 
 
 def system_in(module: ModuleType, file: str, which: str = "") -> System:
-    """Return the system of the file with this name, or its first.  Raises NoSystem."""
+    """Return the system with this class name, or the first system of the file.  Raises NoSystem if there is none."""
     kinds = {kind.__name__: kind for kind in _classes(module) if issubclass(kind, System)}
     if not kinds:
         raise NoSystem(f"{file} must define a class that derives from krucible.System")
@@ -174,14 +182,16 @@ def system_in(module: ModuleType, file: str, which: str = "") -> System:
 
 
 def client_in(module: ModuleType, file: str, system: System) -> type[Client]:
-    """Return the client that the system names, or the only one of the file.  Raises NoSystem."""
+    """Return the client class that the system names, or the only one of the file.  Raises NoSystem if there is none."""
     if (named := system.client) is not None:
         if not (isinstance(named, type) and issubclass(named, Client)):
             wrong = f"{type(system).__name__}.client must be a class that derives from krucible.Client"
             raise NoSystem(f"{file}: {wrong}, not {named!r:.60}")
         if "." in named.__qualname__:
-            wrong = f"the client {named.__qualname__} stands inside of another class or function"
-            raise NoSystem(f"{file}: {wrong}, where no client node finds it: move it out, to the file itself")
+            wrong = f"the client {named.__qualname__} is defined inside another class or function"
+            raise NoSystem(
+                f"{file}: {wrong}, where client nodes cannot import it: move it to the top level of the file"
+            )
         return named
     kinds = [kind for kind in _classes(module) if issubclass(kind, Client)]
     if not kinds:
@@ -197,7 +207,7 @@ def client_in(module: ModuleType, file: str, system: System) -> type[Client]:
 
 
 def import_path_of(kind: type) -> str:
-    """Return module:name of a class, by which a client node finds it."""
+    """Return "module:name" of a class, by which a client node imports it."""
     return f"{kind.__module__}:{kind.__name__}"
 
 
@@ -206,7 +216,9 @@ def _classes(module: ModuleType) -> list[type]:
 
 
 class _NamesOfStandIns(type):
-    """Every attribute of a stand-in is another one, with the name that its author wrote."""
+    """Metaclass of stand-ins.  Every attribute of a stand-in is another stand-in, with the name that the author
+    wrote.
+    """
 
     def __getattr__(cls, name: str) -> type:
         if name.startswith("__"):
@@ -222,7 +234,7 @@ class _NamesOfStandIns(type):
 class _MissingModule(ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.__path__ = []  # it may import modules beside it
+        self.__path__ = []  # a package, so that its submodules can be imported
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
@@ -232,9 +244,9 @@ class _MissingModule(ModuleType):
 
 @contextmanager
 def stand_ins(texts: Iterable[str], main: Path) -> Iterator[None]:
-    """While it lasts, what these files import and this machine lacks can be imported.
+    """Provide stand-ins for modules that these files import and that are not installed on this machine.
 
-    main: a file that carries the name of the library it imports is not that library.
+    main: main file; if it has the name of a library that it imports, it is not mistaken for that library
     """
     added: dict[str, ModuleType] = {}
     for name in sorted(imported(texts)):
@@ -273,7 +285,7 @@ def imported(texts: Iterable[str]) -> set[str]:
 
 
 def _spec_of(name: str, main: Path) -> ModuleSpec | None:
-    """Return what an import of this name finds; None for nothing, and for the main file itself."""
+    """Return the spec that an import of this name finds; None if there is none, or if it is that of the main file."""
     loaded = sys.modules.get(name)
     spec = find_spec(name) if loaded is None else getattr(loaded, "__spec__", None) or ModuleSpec(name, None)
     itself = spec is not None and spec.origin is not None and Path(spec.origin).resolve() == main.resolve()
@@ -281,7 +293,7 @@ def _spec_of(name: str, main: Path) -> ModuleSpec | None:
 
 
 def _stands_beside(name: str, main: Path) -> bool:
-    """Return whether an import of this name, by this file, can only find what stands beside it."""
+    """Return True if an import of this name, by this file, can only find a module beside the file."""
     spec = None if name in _OURS else _spec_of(name, main)
     if spec is None or isinstance(spec.loader, _TextLoader):
         return name not in _OURS
@@ -295,7 +307,10 @@ def _stand_in(module: str, name: str) -> type:
 
 
 class _TextLoader(SourceFileLoader):
-    """Compiles a text that was read before, and leaves nothing behind.  main: name of the module it belongs to."""
+    """A loader that compiles a text read earlier, and writes no compiled code.
+
+    main: name of the main module to which the file belongs
+    """
 
     def __init__(self, name: str, path: str, text: str, main: str) -> None:
         super().__init__(name, path)
@@ -311,7 +326,10 @@ class _TextLoader(SourceFileLoader):
 
 
 class _Beside(MetaPathFinder):
-    """Finds the modules that belong to the module `main`.  files: relative path -> text, below this folder."""
+    """A finder of the modules that belong to the module `main`.
+
+    files: relative path below this folder -> text
+    """
 
     def __init__(self, main: str, folder: Path, files: Mapping[str, str]) -> None:
         self.main, self._folder, self._files = main, folder, files
@@ -320,7 +338,7 @@ class _Beside(MetaPathFinder):
         stem = fullname.replace(".", "/")
         if f"{stem}.py" in self._files:
             return self._spec(fullname, f"{stem}.py")
-        if any(name.startswith(f"{stem}/") for name in self._files):  # a package may lack `__init__`
+        if any(name.startswith(f"{stem}/") for name in self._files):  # a package without `__init__`
             return self._spec(fullname, f"{stem}/__init__.py", [str(self._folder / stem)])
         return None
 
@@ -330,7 +348,9 @@ class _Beside(MetaPathFinder):
 
 
 def _forget(main: str) -> None:
-    """Forget all imports that belonged to this module: it is read again, perhaps from another folder."""
+    """Forget all imported modules that belong to this main module, because it is read again, perhaps from another
+    folder.
+    """
     sys.meta_path[:] = [finder for finder in sys.meta_path if not (isinstance(finder, _Beside) and finder.main == main)]
     for name, module in list(sys.modules.items()):
         loader = _loader_of(module)

@@ -1,4 +1,4 @@
-"""A `System` as a subject: the defaults, and the seam between what its author wrote and the harness."""
+"""A `System` as a subject: defaults, and the interface between the author's code and the harness."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOG = logging.getLogger("krucible")
 _COMMAND_S = 10.0
 _LAST_CHARACTERS = 300
 NO_LEADER = "status: epoch, no leader"
-"""Words of a look of recovery that proves nothing: a server that is out of its cluster can say this much."""
+"""Words of a check of recovery that proves nothing, because even a server outside its cluster passes it."""
 _GO_CLOCK = "it is written in Go, which reads the clock without the C library, so no clock of it can be shifted"
 _COPY = """
 cd "$1" && aside="$2" && trace="$3" && shift 3 && mkdir -p "$aside" && shopt -s nullglob || exit 1
@@ -39,19 +39,21 @@ done
 find "$aside" -name '*index' -size +1M -delete
 [ ! -f "$trace" ] || stat -c %s "$trace"
 """
-"""Copies the folders that match patterns, and plain files beside them, such as `meta.properties` and checkpoints.
+"""Script that copies the folders that match patterns, and plain files beside them, such as `meta.properties` and
+checkpoints.
 
 A folder that two patterns match is copied once: Kafka's snapshots are read-only, so a second copy would fail.
-Kafka preallocates the indexes of its logs: those of 10 MiB, which no checker reads, are left out.
+Kafka preallocates the indexes of its logs with 10 MiB; large indexes are omitted, because no checker reads them.
 """
 
 
 class Subject:
-    """A `System` as the harness sees it: defaults, and exceptions of the author's methods as sentences.
+    """A `System` as the harness sees it, with defaults, and with messages for exceptions of the author's methods.
 
-    main: the file that defines it.  files: its Python files, which clients and runs need; {} for a bundled system.
-    which: the name of its class as the user gave it, "" for the first of the file.
-    client: the class of its clients; None where a module of its own makes them.
+    main: file that defines the system
+    files: its Python files, which clients and runs need; {} for a bundled system
+    which: name of its class as the user passed it; "" for the first class of the file
+    client: class of its clients; None if a `client_module` creates them
     """
 
     def __init__(
@@ -80,23 +82,26 @@ class Subject:
         self._nodes: dict[str, OwnNode] = {}
         self._warned: set[str] = set()
         self.programs: Mapping[str, Path] = {}
-        """Path on the node -> what the harness has built, of each crate and artefact that the system needs."""
+        """Path on the node -> result on this machine, for each crate and artefact that the system needs."""
         self._looked_at: dict[str, list[str]] = {}
-        """Node -> what the last `caught_up` looked at besides the state of the process."""
+        """Node -> checks of the last `caught_up` besides the state of the process, in words."""
 
     @classmethod
     def read(cls, main: Path, which: str = "") -> Subject:
-        """Read a system of the user's own.  which: the name of its class, "" for the first.  Raises NoSystem."""
+        """Read a user's own system.  Raises NoSystem.
+
+        which: name of its class; "" for the first class of the file
+        """
         module, files = read_own_system.read_files(main), read_own_system.files_of(main)
         system = read_own_system.system_in(module, main.name, which)
-        return cls(system, main.absolute(), module, files, which)  # the frames of exceptions name absolute paths
+        return cls(system, main.absolute(), module, files, which)  # tracebacks contain absolute paths
 
     @classmethod
     def bundled(cls, kind: type[System]) -> Subject:
         return cls(kind(), Path(inspect.getfile(kind)), sys.modules[kind.__module__], {})
 
     def set(self, settings: Mapping[str, str]) -> None:
-        """Give the system these values of its parameters.  Raises ValueError, in one sentence, for a wrong one."""
+        """Set parameters of the system.  Raises ValueError, with a message of one sentence, for an invalid value."""
         given: dict[str, str | float] = {}
         for name, text in settings.items():
             usual = self.parameters[name]
@@ -110,12 +115,13 @@ class Subject:
         self._note_what_settings_decide()
 
     def live(self, node: subject.Node, started_monotonic_ns: int) -> subject.Live:
-        """Follow a node of a system with `kraft_steps` while it runs."""
+        """Follow a running node of a system with `kraft_steps`."""
         return self.system.live(self._nodes[node.name], started_monotonic_ns)
 
     def _note_what_settings_decide(self) -> None:
-        """Note what its nodes need and run.  A program in Go among the files is recognized: no clock of it can be
-        shifted."""
+        """Compute the attributes that depend on settings.  If one of the files is a Go program, clock faults are marked
+        as unreachable.
+        """
         self.needs = self.system.needs
         beside = self.main.parent
         here = next((name for name in self.needs.files.values() if files_handed_over.is_go(beside / name)), None)
@@ -125,7 +131,7 @@ class Subject:
         self.versions = self._versions()
 
     async def install(self, nodes: Sequence[subject.Node], *, seed: int, bug: str | None) -> None:
-        """Raises ValueError for an unknown bug, OSError, and BrokenSystem."""
+        """Install the system on all nodes.  Raises ValueError for an unknown bug, OSError, and BrokenSystem."""
         if bug is not None and bug not in self.bugs:
             raise ValueError(f"subject {self.name} has no planted bug {bug!r}; it has {', '.join(self.bugs) or 'none'}")
         self._nodes = {node.name: OwnNode(node, index) for index, node in enumerate(nodes)}
@@ -142,7 +148,7 @@ class Subject:
             raise read_own_system.BrokenSystem(f"{self.main.name}: start returned {wrong}")
         own.starts += 1
         output = f"{node.log_dir}/server.log"
-        if self.simulated:  # a program on virtual time gets only its own arguments, and no shell
+        if self.simulated:  # a program on virtual time receives its arguments without a shell
             await node.start(list(commands), output=output)
         elif isinstance(commands, Mapping):
             named = json.dumps({name: self._as_user(own.words(command)) for name, command in commands.items()})
@@ -156,8 +162,9 @@ class Subject:
             self.versions.started[own.name] = own.version
 
     async def _called(self, method: str, called: Awaitable[Any]) -> Any:
-        """Return what a method of the author returns.  Raises OSError where a node refused: a fault may be the reason.
-        Raises BrokenSystem for all else."""
+        """Return the result of an author's method.  Raises OSError if a node refused, because a fault may be the
+        reason.  Raises BrokenSystem for any other exception.
+        """
         try:
             return await called
         except Exception as problem:
@@ -167,7 +174,7 @@ class Subject:
             raise read_own_system.BrokenSystem(read_own_system.blamed(self.main, method, problem)) from problem
 
     def _unnamed(self, commands: Command | Mapping[str, Command]) -> str:
-        """Return why these commands lack a process that the system names; "" if they lack none."""
+        """Return a message if these commands lack a process that the system names; "" if they are complete."""
         started = set(commands) if isinstance(commands, Mapping) else set()
         missing = [name for name, pattern in self.processes.items() if not pattern and name not in started]
         if not missing:
@@ -193,22 +200,22 @@ class Subject:
             return None
         try:
             status = await self.system.status(own)
-        except Exception as problem:  # noqa: BLE001 - a server in trouble gives answers that its author did not expect
+        except Exception as problem:  # noqa: BLE001 - the author may not expect all answers of a failing server
             self._end_of_mistake("status", problem)
             self._warn_once(read_own_system.blamed(self.main, "status", problem))
             return None
         if wrong := self._wrong_status(status):
-            self._warn_once(f"{self.main.name}: status returned {wrong}; it is taken for no status")
+            self._warn_once(f"{self.main.name}: status returned {wrong}; the harness treats it as None")
             return None
         return status
 
     def _end_of_mistake(self, method: str, problem: BaseException) -> None:
-        """Raises CodeMistake where the author's own code is wrong."""
+        """Raise CodeMistake if the exception is a mistake in the author's code."""
         if mistake := mistake_in(self.main.parent, problem):
             raise read_own_system.CodeMistake(f"{mistake} (in {method})") from problem
 
     def _wrong_status(self, status: object) -> str:
-        """Return why this is no status, "" if it is one.  None is one: the node says nothing."""
+        """Return why this is no valid status; "" if it is valid.  None is valid: the node reports nothing."""
         if status is None:
             return ""
         if not isinstance(status, subject.NodeStatus):
@@ -232,13 +239,15 @@ class Subject:
                 return f"the server of {node.name} is {state}{await self._last_words(node)}"
         try:
             missing = await self.system.ready(list(self._nodes.values()))
-        except Exception as problem:  # noqa: BLE001 - as in status: it may be the server that is not ready
+        except Exception as problem:  # noqa: BLE001 - as in status: the server may not be ready
             self._end_of_mistake("ready", problem)
             return read_own_system.blamed(self.main, "ready", problem)
         return self._words(missing, "ready") or await self._without_status()
 
     async def _without_status(self) -> str | None:
-        """None where every node of a ready system has a status.  Raises BrokenSystem for one of the wrong form."""
+        """Return None if every node of a ready system has a status; else which node has none.  Raises BrokenSystem for
+        an invalid status.
+        """
         for own in self._nodes.values() if self._has("status") else ():
             try:
                 status = await self.system.status(own)
@@ -250,9 +259,9 @@ class Subject:
         return None
 
     async def _last_words(self, node: subject.Node) -> str:
-        """Return what a server printed last: most often it says why the server ended."""
+        """Return the last lines that a server printed, which mostly tell why the server ended."""
         name, lines = "server.log", await _lines(node, "server.log")
-        # Each of several processes has a log of its own.
+        # Each of several processes has its own log.
         if lines and (ended := processes_as_one_server.ENDED.fullmatch(lines[-1])):
             name = f"{ended['process']}.log"
             lines = [*await _lines(node, name), lines[-1]]
@@ -261,7 +270,9 @@ class Subject:
         return f"; its {name} ends: {' | '.join(processes_as_one_server.last_lines(lines))[-_LAST_CHARACTERS:]}"
 
     def _words(self, missing: object, method: str) -> str | None:
-        """Return what a method says is missing.  Raises BrokenSystem where that is neither words nor None."""
+        """Return the missing thing that a method reports, or None.  Raises BrokenSystem if the result is neither a text
+        nor None.
+        """
         if missing is None or (isinstance(missing, str) and missing):
             return missing
         words = "None or what is missing, in words, is expected"
@@ -283,8 +294,9 @@ class Subject:
         return missing
 
     async def _caught_up_by_default(self, live: Sequence[OwnNode], *, all_live: bool) -> str | None:
-        """Return what `status` and `ready` show, where the system has them.  Raises NotKnown for what they do not
-        settle."""
+        """Return what is missing according to `status` and `ready`, if the system has these methods.  Raises NotKnown
+        if they do not determine the state.
+        """
         if self._has("status"):
             statuses = {own.name: await self._answer("status", self.system.status(own)) for own in live}
             for name, status in statuses.items():
@@ -297,15 +309,17 @@ class Subject:
             for own in live:
                 named = _leader_named(own.name, statuses[own.name])
                 self._looked("status: epoch and leader" if named else NO_LEADER, [own])
-        if self._has("ready") and all_live:  # `ready` may require all servers, so it is not called while one is dead
+        if (
+            self._has("ready") and all_live
+        ):  # `ready` may require all servers, so it is not called while a server is dead
             missing = self._words(await self._answer("ready", self.system.ready(live)), "ready")
-            if missing:  # it may be printed at a first start only, so its absence is no violation
+            if missing:  # `ready` may only work after a first start, so its result is no violation
                 raise subject.NotKnown(f"after the heal `ready` says: {missing} (a `caught_up` would decide)")
             self._looked("ready()", live)
         return None
 
     def _has(self, method: str) -> bool:
-        """Return whether the author wrote this method."""
+        """Return True if the author defined this method."""
         return getattr(type(self.system), method) is not getattr(System, method)
 
     def _looked(self, words: str, at: Sequence[OwnNode]) -> None:
@@ -313,7 +327,7 @@ class Subject:
             self._looked_at[own.name].append(words)
 
     async def _answer(self, method: str, called: Awaitable[Any]) -> Any:
-        """Return what a method of the author returns.  Raises BrokenSystem for what it raises."""
+        """Return the result of an author's async method.  Raises BrokenSystem for its exceptions."""
         try:
             return await called
         except subject.NotKnown:
@@ -323,14 +337,16 @@ class Subject:
             raise read_own_system.BrokenSystem(read_own_system.blamed(self.main, method, problem)) from problem
 
     def _caught(self, method: str, call: Callable[[], T]) -> T:
-        """Do the same for a method that is not async."""
+        """Return the result of an author's blocking method.  Raises BrokenSystem for its exceptions."""
         try:
             return call()
         except Exception as problem:
             raise read_own_system.BrokenSystem(read_own_system.blamed(self.main, method, problem)) from problem
 
     async def leader_of(self, key: str) -> str | None:
-        """Return None where the system does not know, and warn of what its method raises.  Raises CodeMistake."""
+        """Return the leader of a key; None if the system does not know it.  Logs exceptions of the author's method, but
+        raises CodeMistake for a mistake in the code.
+        """
         try:
             leader: str | None = await self._answer("leader_of", self.system.leader_of(key))
         except read_own_system.CodeMistake:
@@ -354,7 +370,8 @@ class Subject:
     async def copy(self, node: subject.Node, aside: str) -> int:
         """Copy the folders of `logs`, and the files beside them.  Raises OSError.
 
-        The data directory is copied whole where they lie right in it."""
+        If these folders are at the top of the data directory, the whole data directory is copied.
+        """
         if not any("/" in pattern for pattern in self.system.logs.values()):
             return await node.copy_data(aside)
         patterns = list(self.system.logs.values())
@@ -376,7 +393,7 @@ class Subject:
             write_comparisons(run_folder, rows)
 
     async def collect(self, node: subject.Node, folder: Path) -> None:
-        """The node's log folder into `nodes/<n>`, its trace into `trace/<n>.jsonl` of the run."""
+        """Copy the node's log folder to `nodes/<n>` of the run, and its trace to `trace/<n>.jsonl`."""
         await node.copy_out(node.log_dir, folder)
         if not self.declares.traces:
             return
@@ -395,7 +412,7 @@ class Subject:
             trace.write_text("".join(f"{row}\n" for row in rows))
 
     def complaints(self, run_folder: Path) -> Sequence[subject.Complaint]:
-        """Return the complaints of each life of a server, as `complaints_of` gives them."""
+        """Return the complaints of each life of a server, as `complaints_of` yields them."""
         unplaced = {"pid": processes_as_one_server.NO_LIFE, "lines_before_end": 0}
         own = self._caught("complaints_in", lambda: self.system.complaints_in(run_folder / "nodes"))
         found = [replace(complaint, facts={**unplaced, **complaint.facts}) for complaint in own]
@@ -415,13 +432,14 @@ class Subject:
         return {name: subject.LookedAt(words, not set(words) <= {NO_LEADER}) for name, words in looked.items()}
 
     def keep(self, run_folder: Path) -> None:
-        """Keep the files of the system with a run."""
+        """Store the files of the system with a run."""
         files_handed_over.keep(run_folder, self.main, self.which, self.files, self.needs)
 
     async def _install(self, own: OwnNode) -> None:
-        """Make a fresh data directory with the files that the system needs.  Raises OSError, and BrokenSystem.
+        """Create a fresh data directory with the files that the system needs.  Raises OSError, and BrokenSystem.
 
-        A system that has a program on virtual time makes its own: that program is no shell."""
+        A program on virtual time creates its own data directory, because it has no shell.
+        """
         node, user = own.node, self.needs.user
         if self.simulated:
             await self._called("install", self.system.install(own, self.system.nodes))
@@ -436,7 +454,7 @@ class Subject:
         for there, here in wanted.items():
             try:
                 data = (folder / here).read_bytes()
-            except OSError as problem:  # the file vanished after the system was read, or this is a copied run
+            except OSError as problem:  # the file was deleted after the system was read, or this is a copied run
                 raise read_own_system.BrokenSystem(
                     f"{self.main.name}: needs: {here} cannot be read: {read_own_system.in_words(problem)}"
                 ) from problem
@@ -446,8 +464,8 @@ class Subject:
         await self._called("install", self.system.install(own, self.system.nodes))
 
     def _as_user(self, argv: list[str]) -> list[str]:
-        """Return the command as the user that the system needs; a node that runs as that user already changes
-        nothing.
+        """Return the command that runs `argv` as the user that the system needs.  On a node that already runs as that
+        user, it runs `argv` directly.
         """
         user = self.needs.user
         if not user:
@@ -457,7 +475,7 @@ class Subject:
 
 
 async def _lines(node: subject.Node, log: str) -> list[str]:
-    """Return the lines of one of its logs that are not empty; [] if it cannot be read."""
+    """Return the non-empty lines of a node's log; [] if the log cannot be read."""
     try:
         text = (await node.read(f"{node.log_dir}/{log}")).decode(errors="replace")
     except OSError:
@@ -466,12 +484,14 @@ async def _lines(node: subject.Node, log: str) -> list[str]:
 
 
 def _leader_named(name: str, status: subject.NodeStatus) -> str | None:
-    """Return the node that this status takes for the leader, None if it names none."""
+    """Return the node that this status names as the leader; None if it names none."""
     return name if status.role == "leader" else status.leader
 
 
 def _check_one_leader(statuses: Mapping[str, subject.NodeStatus]) -> None:
-    """Raises NotKnown where two nodes name different leaders, or where the one that they name does not lead."""
+    """Raise NotKnown if two nodes name different leaders, or if the named leader is dead or does not report that it
+    leads.
+    """
     named = {name: leader for name, status in statuses.items() if (leader := _leader_named(name, status))}
     if len(set(named.values())) > 1:
         words = ", ".join(f"{name} takes {leader} for the leader" for name, leader in named.items())
@@ -511,8 +531,8 @@ def _declared(system: System, client: type[Client] | None) -> subject.Declares:
 
 
 def _functions(kind: type[Client]) -> frozenset[str]:
-    """Return the functions that a client has: those of the table, and its other methods, which an own workload may
-    name.
+    """Return the functions that a client has: functions of the table, and its other public methods, which a user's own
+    workload may name.
     """
     own = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
     return frozenset(name for name in FUNCTIONS if hasattr(kind, name)) | (own - set(dir(Client)))

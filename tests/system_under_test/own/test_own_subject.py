@@ -178,7 +178,7 @@ def test_a_file_that_is_read_beside_the_system_and_is_not_kept_is_named_with_wha
     path.with_name("my.conf").write_text("port 7000")
     path.with_name("my_server.jar").write_text("a jar")
     load_subject(str(path.parent)).keep(tmp_path / "run")  # type: ignore[attr-defined]
-    with pytest.raises(WrongSpec, match=r"system.py line 2 cannot be run: .*my.conf'; .*: read this one in `start`"):
+    with pytest.raises(WrongSpec, match=r"system.py line 2 cannot be run: .*my.conf'; .*: read this file in `start`"):
         load_subject(str(kept(tmp_path / "run")))
 
 
@@ -322,7 +322,7 @@ async def test_a_status_of_the_wrong_form_is_none_and_is_warned_of(
 ) -> None:
     subject, node = await installed(with_method(tmp_path, f"    async def status(self, node):\n        {line}"))
     assert await subject.status(node) is None
-    assert [record.message for record in caplog.records] == [f"{words}; it is taken for no status"]
+    assert [record.message for record in caplog.records] == [f"{words}; the harness treats it as None"]
     with pytest.raises(BrokenSystem) as problem:
         await subject.ready([node])
     assert str(problem.value) == words

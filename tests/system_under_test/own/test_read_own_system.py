@@ -85,14 +85,14 @@ def test_a_wrong_value_of_a_system_is_named(tmp_path: Path, line: str, words: st
         (
             OPEN,
             f"    refused = (OSError,)\n\n{OPEN}",
-            "lists OSError, which also takes TimeoutError: after it the request may",
+            "lists OSError, which also covers TimeoutError: after it the request may",
         ),
         (
             OPEN,
             f"    refused = (ConnectionError,)\n\n{OPEN}",
-            "lists ConnectionError, which also takes ConnectionReset",
+            "lists ConnectionError, which also covers ConnectionReset",
         ),
-        (OPEN, f"    refused = (EOFError,)\n\n{OPEN}", "lists EOFError, which also takes EOFError"),
+        (OPEN, f"    refused = (EOFError,)\n\n{OPEN}", "lists EOFError, which also covers EOFError"),
         (
             OPEN,
             f"    def leader_(self): ...\n\n{OPEN}",
@@ -120,7 +120,9 @@ def test_a_helper_with_a_name_of_its_own_is_accepted(tmp_path: Path, helper: str
 
 def test_a_client_inside_of_its_system_is_refused(tmp_path: Path) -> None:
     inner = f"{PORT}    class client(Client):\n        def read(self, key): ...\n\n"
-    assert "the client Registers.client stands inside of another class" in refusal_of(tmp_path / "mine.py", PORT, inner)
+    assert "the client Registers.client is defined inside another" in refusal_of(
+        tmp_path / "mine.py", PORT, inner
+    )
 
 
 @pytest.mark.parametrize("sibling", ["helper.py", "helper/__init__.py", "helper/deep.py"])
