@@ -1,1 +1,1 @@
-"""The command line: one module per family of commands, and `main`, which finds them."""
+"""The command line: `main` finds commands by their names; each other module contains related commands."""

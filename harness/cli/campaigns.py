@@ -37,18 +37,19 @@ if TYPE_CHECKING:
 
 _DEFAULT = Spec()
 _PARTS = ("canary", "clean", "peer", "bugs")
-"""As in `harness.campaign.plans`, which is imported only once all arguments are good."""
+"""Copy of `PARTS` in `harness.campaign.plans`, which is imported only once all arguments are valid."""
 
 _run_folder = click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 _minutes = click.option(
-    "--minutes", type=Amount(0), default=None, help="No run begins after so many.  [default: no end]"
+    "--minutes", type=Amount(0), default=None, help="Minutes after which no new run begins.  [default: no limit]"
 )
 
 
 def _carry_out(plan: Plan, folder: Path, console: Console) -> int:
-    """Run the plan in this folder, keep its page up to date, and print the result.
+    """Run the plan in this folder, keep the plan's page up to date, and print the result.
 
-    Its runs go into the lake above the folder, which is created beside it if it is in `results`.
+    The runs go into the lake of this folder or of a folder above it.  If there is none, a lake is created: in `results`
+    if the folder is below `results`, else in the folder.
     """
     from harness.campaign.loop import CampaignLog, campaign
     from harness.campaign.page import lines_of, write_all
@@ -58,7 +59,7 @@ def _carry_out(plan: Plan, folder: Path, console: Console) -> int:
         _lake_above(folder).make()
     with CampaignLog.open(folder, {"campaign": plan.name, **plan.identity}, plan.goes_on) as log:
         if log.runs:
-            console.print(f"goes on after {len(log.runs)} runs in {folder}")
+            console.print(f"continues after {len(log.runs)} runs in {folder}")
 
         def say(line: str) -> None:
             console.print(line)
@@ -79,9 +80,10 @@ def _lake_above(folder: Path) -> Lake:
 
 
 def _night(plan: Plan, folder: Path, console: Console) -> int:
-    """Run a night: earlier failures come first, and results are compared with all earlier runs.
+    """Run a night.  Tests that failed earlier are run first, and results are compared with all earlier runs.
 
-    A night that is interrupted (a job that ran out of time) also writes its summary, dashboard and failures.
+    If the night is interrupted, for example because a CI job ran out of time, its summary, dashboard and failures are
+    written too.
     """
     from harness.campaign import page
     from harness.campaign.loop import CampaignLog
@@ -95,7 +97,7 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
     failures = page.kept(folder)
     again = page.due(failures, known_revision)
     if again:
-        console.print(f"{len(again)} runs that failed before come first")
+        console.print(f"{len(again)} tests that failed in an earlier night are run first")
     tests = [*again, *(spec for spec in plan.tests if spec not in set(again))]
     plan = replace(plan, tests=tests)
     interrupted = False
@@ -126,9 +128,7 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
 
 @click.command()
 @click.option("--seeds", type=click.IntRange(1), default=2, show_default=True, help="Seeds per test and bug.")
-@click.option(
-    "--first-seed", type=int, default=None, help="The first seed; the others follow it.  [default: a fresh one]"
-)
+@click.option("--first-seed", type=int, default=None, help="The first of consecutive seeds.  [default: random]")
 @click.option(
     "--part",
     "parts",
@@ -141,11 +141,9 @@ def _night(plan: Plan, folder: Path, console: Console) -> int:
     "kinds",
     type=Name(nemeses),
     multiple=True,
-    help="A short night: only this kind of fault, where no bug is planted (may be repeated).",
+    help="A short night: in tests without a planted bug, only this kind of fault (may be repeated).",
 )
-@click.option(
-    "--bug", "chosen", multiple=True, help="A short night: of the planted bugs only this one (may be repeated)."
-)
+@click.option("--bug", "chosen", multiple=True, help="A short night: only this planted bug (may be repeated).")
 @spec_option("backend")
 @spec_option("time_limit_s", 60.0)
 @spec_option("stop_on_violation")
@@ -164,7 +162,7 @@ def nightly(
     \b
     Exit codes:
       0  every run ended as expected
-      1  a clean system was invalid, or a falsified row of its run went unnoticed
+      1  a system without a planted bug was invalid, or no checker noticed a falsified row of its run
       2  a planted bug was not found, or a run proved nothing
       3  a run could not be made or judged
     """
@@ -180,7 +178,7 @@ def nightly(
     first = secrets.randbelow(1_000_000) if first_seed is None else first_seed
     plan, console = night(range(first, first + seeds), parts or PARTS, base, kinds, chosen), plain_console()
     if not list(plan.tests):
-        raise WrongSpec("no test is left of this night: its parts, kinds of fault and bugs share none")
+        raise WrongSpec("this night has no test: none matches all of the given parts, kinds of fault and bugs")
     console.print(f"{len(list(plan.tests))} runs of about {base.time_limit_s + 30:.0f} s each")
     raise Exit(_night(plan, results, console))
 
@@ -188,11 +186,13 @@ def nightly(
 @click.command(name="hunt")
 @spec_option("subject")
 @click.option(
-    "--minutes", type=Amount(0), default=60.0, show_default=True, help="No test begins after so many minutes."
+    "--minutes", type=Amount(0), default=60.0, show_default=True, help="Minutes after which no new test begins."
 )
 @click.option("--times", type=click.IntRange(0), default=5, show_default=True, help="Replays of each finding.")
-@click.option("--keep-on", is_flag=True, help="Go on for the whole time, even if something was found.")
-@click.option("--seed", type=int, default=None, help="Decides every test.  [default: a fresh one, printed]")
+@click.option("--keep-on", is_flag=True, help="Continue until the time is up, even if something was found.")
+@click.option(
+    "--seed", type=int, default=None, help="Seed of the hunt; it determines all tests.  [default: random, printed]"
+)
 @click.option(
     "--workload", "chosen", type=Name(workloads), multiple=True, help="Only these workloads.  [default: all that fit]"
 )
@@ -207,7 +207,7 @@ def nightly(
     multiple=True,
     default=(0.0, 60.0, 200.0),
     show_default=True,
-    help="Operations per second in all; 0: as fast as answers come.  May be repeated.",
+    help="Operations per second of all clients; 0: each client sends at once after an answer.  May be repeated.",
 )
 @spec_option("time_limit_s", 30.0)
 @spec_option("backend")
@@ -225,17 +225,17 @@ def hunt_at_random(
     results: Path,
     **given: Any,
 ) -> None:
-    """Run random tests over one system until something is found or the time is up, and replay what was found.
+    """Run random tests of one system until something is found or the time is up, and replay each finding.
 
-    The seed of the hunt draws workloads, kinds of fault, sizes and the seeds of the runs.  The same command with the
-    same --seed goes on where a hunt was broken off.
+    The seed of the hunt determines workloads, kinds of fault, sizes and the seeds of the runs.  The same command with
+    the same --seed continues an interrupted hunt.
 
     \b
     Exit codes:
       0  nothing was found, and at least one run was valid
       1  something was found
-      2  nothing was found, and no run was a real test
-      3  three runs in a row could not be made, or the hunt was called wrongly
+      2  nothing was found, and no run was valid
+      3  three runs in a row could not be made, or the command line was wrong
     """
     from harness.campaign.plans import choices, hunt
     from harness.run.refused_before_start import choose_backend
@@ -251,7 +251,7 @@ def hunt_at_random(
         progress.stop()
     drawn = choices(base, chosen, kinds, nodes, rates)
     folder = results / f"{Path(base.subject).stem}-{seed}"
-    console.print(f"hunt with seed {seed} over {base.subject} on {base.backend}; it is kept in {folder}")
+    console.print(f"hunt with seed {seed} over {base.subject} on {base.backend}; its runs are kept in {folder}")
     console.print(f"workloads: {', '.join(drawn.workloads)}; kinds of fault: {', '.join(drawn.kinds)}")
     for why in dict.fromkeys(why for _, why in drawn.left_out):
         console.print(f"left out: {', '.join(kind for kind, other in drawn.left_out if other == why)}: {why}")
@@ -261,12 +261,12 @@ def hunt_at_random(
 @click.command(name="hunt-bugs")
 @click.option("--bug", "bugs", multiple=True, help="Only this planted bug (may be repeated).  [default: all]")
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Runs of each bug.")
-@click.option("--first-seed", default=1, show_default=True, help="The first seed; the others follow it.")
+@click.option("--first-seed", default=1, show_default=True, help="The first of consecutive seeds.")
 @click.option(
     "--nemesis",
     type=Name(nemeses),
     default="",
-    help="What breaks things, instead of the nemesis that the subject names for the bug.",
+    help="The kinds of fault, instead of those that the subject names for the bug.",
 )
 @spec_option("subject")
 @spec_option("backend")
@@ -281,10 +281,10 @@ def hunt_bugs(
     results: Path,
     **given: Any,
 ) -> None:
-    """Run every planted bug over several seeds, and say how often and how soon it was found.
+    """Run every planted bug over several seeds, and report how often and how soon it was found.
 
-    What was run is kept under RESULTS, in a folder named after the revision of the code.  A hunt that was broken off
-    goes on where it stood.
+    The runs are kept below --results, in a folder named after the revision of the code.  The same command continues an
+    interrupted hunt.
 
     \b
     Exit codes:
@@ -310,11 +310,11 @@ def hunt_bugs(
 
 @click.command(name="findings")
 @click.argument("chosen", nargs=-1, type=Name(names_of_findings), metavar="[NAMES]...")
-@click.option("--times", type=click.IntRange(0), default=3, show_default=True, help="Runs of each; 0: only count.")
+@click.option("--times", type=click.IntRange(0), default=3, show_default=True, help="Runs of each; 0: run nothing.")
 @spec_option("backend")
 @results_in("results/findings")
 def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -> None:
-    """Run every finding, its counterpart and the clean runs, and note how each ended (docs/findings-ledger.json).
+    """Run every finding, its counterpart and the clean runs, and record how each ended (docs/findings-ledger.json).
 
     \b
     Exit codes:
@@ -342,13 +342,13 @@ def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -
 
 @click.command()
 @_run_folder
-@click.option("--times", type=click.IntRange(1), default=5, show_default=True, help="How often.")
-@click.option("--as-executed", is_flag=True, help="Repeat the faults on the very nodes that they hit.")
+@click.option("--times", type=click.IntRange(1), default=5, show_default=True, help="Number of replays.")
+@click.option("--as-executed", is_flag=True, help="Inject the faults on the same nodes as in the original run.")
 @click.option(
     "--against",
     metavar="NAME=VALUE,…",
     default="",
-    help="Run it in turn as it was and with these settings (as in --set), and compare the verdicts.",
+    help="Alternate between the original settings and these (as in --set), and compare the verdicts.",
 )
 @click.option(
     "--results",
@@ -358,16 +358,16 @@ def findings(chosen: tuple[str, ...], times: int, backend: str, results: Path) -
 )
 @trust
 def replay(run_folder: Path, times: int, as_executed: bool, against: str, results: Path | None, trust: bool) -> None:
-    """Run the test in RUN_FOLDER again with its own seed, and say how often its violations were seen again.
+    """Run the test in RUN_FOLDER again with its own seed, and report how often its violations were seen again.
 
-    The same seed deals the same faults to the same roles, such as the leader of that moment.
+    The same seed injects the same faults on the same roles, such as the leader at that time.
 
     \b
     Exit codes:
       0  nothing was found, and at least one run was valid
       1  a run was invalid
-      2  no run was a real test
-      3  three runs in a row could not be made, or the command was called wrongly
+      2  no run was valid or invalid
+      3  three runs in a row could not be made, or the command line was wrong
     """
     from checkers.base.results import NO_RESULTS, read_results
     from harness.campaign.loop import CampaignLog, seen_again, violations_in
@@ -380,7 +380,7 @@ def replay(run_folder: Path, times: int, as_executed: bool, against: str, result
     spec, schedule = spec_of(root, trust), root / "schedule.json"
     if as_executed or (spec.schedule is not None and not Path(spec.schedule).exists()):
         if not schedule.exists():
-            raise WrongSpec(f"{run_folder} holds no schedule.json: its faults cannot be repeated as they were")
+            raise WrongSpec(f"{run_folder} has no schedule.json: its faults cannot be repeated as they were")
         by_name = as_executed or spec.as_executed
         spec = replace(spec, schedule=str(schedule), finding=None, clean=False, as_executed=by_name)
     sides = TwoSides.of(spec, against) if against else None
@@ -404,17 +404,15 @@ def replay(run_folder: Path, times: int, as_executed: bool, against: str, result
 
 @click.command()
 @_run_folder
-@click.option(
-    "--times", "--repeats", default=3, show_default=True, help="Runs before a smaller schedule counts as passing."
-)
-@click.option("--needed", default=1, show_default=True, help="So many of them must fail before it counts as failing.")
+@click.option("--times", "--repeats", default=3, show_default=True, help="Runs of each smaller schedule.")
+@click.option("--needed", default=1, show_default=True, help="Minimum number of failing runs of a failing schedule.")
 @_minutes
 @trust
 def shrink(run_folder: Path, times: int, needed: int, minutes: float | None, trust: bool) -> None:
     """Find the smallest schedule of faults with which the run in RUN_FOLDER still fails.
 
-    Cards are left out, holds are shortened and servers are left out.  What was tried is kept in RUN_FOLDER/shrink, so
-    the command may be broken off and given again.  Exit 0 if a smallest schedule was found.
+    It removes faults, shortens faults and removes servers.  All tries are kept in RUN_FOLDER/shrink, so the same
+    command continues after an interruption.  Exit code 0 if a smallest schedule was found.
     """
     from harness.campaign import shrink as shrinking
     from harness.campaign.shrink import Limits
@@ -440,7 +438,7 @@ def _in_time(minutes: float | None) -> Callable[[], bool]:
 def _trials(
     spec: Spec, folder: Path, schedule: Path, limits: Limits
 ) -> tuple[ShrinkCandidate, Reruns, Limits, TrialLog]:
-    """Return the schedule to try, the function that runs it, and the log of earlier tries in this folder."""
+    """Return the original schedule, the function that runs a schedule, the limits, and the log of earlier tries."""
     from harness.campaign.shrink import Reruns, ShrinkCandidate, TrialLog
     from harness.run.refused_before_start import read_schedule
 
@@ -452,15 +450,15 @@ def _trials(
 @click.command()
 @_run_folder
 @click.option("--times", default=12, show_default=True, help="Runs of each schedule.")
-@click.option("--shift", default=0.5, show_default=True, help="Seconds by which each fault is moved; 0: by none.")
+@click.option("--shift", default=0.5, show_default=True, help="Seconds by which each fault is moved; 0: not moved.")
 @_minutes
 @trust
 def attribute(run_folder: Path, times: int, shift: float, minutes: float | None, trust: bool) -> None:
-    """Run the test in RUN_FOLDER again without each of its faults, and with each one earlier and later.
+    """Run the test in RUN_FOLDER again without each of its faults, and with each fault earlier and later.
 
-    Says how often its violation was seen each time, with bounds, and writes that on the page of the run.  A run with
-    many faults takes long: shrink it first.  What was tried is kept in RUN_FOLDER/attribution, so the command may be
-    broken off and given again.  Exit 0 if every schedule was run often enough, else 2.
+    For each variant, print how often the violation was seen, with bounds, and add the table to the run's report.  With
+    many faults this takes long: shrink the run first.  All tries are kept in RUN_FOLDER/attribution, so the same
+    command continues after an interruption.  Exit code 0 if every schedule was run --times times, else 2.
     """
     from harness.campaign import shrink as attribution
     from harness.campaign.shrink import Limits

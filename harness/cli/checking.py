@@ -1,7 +1,8 @@
-"""Judges files by hand: `check` for histories of any source, `check-logs` for files of nodes.
+"""The commands that judge files: `check` for histories of any source, `check-logs` for files of nodes.
 
-A line per file: verdict, file, and the first witness in words (or why the verdict is unknown).  A file that cannot be
-read as a history is unknown, with `error: line N ...`; the others are judged all the same, and the exit code is 3.
+They print a line per file: verdict, file, and the first witness in words, or the reason why the verdict is unknown.  A
+file that cannot be read as a history is unknown, with `error: line N ...`; all other files are judged, and the exit
+code is 3.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ MODELS = (
 STDIN = Path("/dev/stdin")
 
 _WHY_MAX = 160
-"""Maximum length of a reason in a table of levels."""
+"""Maximum number of characters of a reason in a table of levels."""
 
 STRICTEST = "strict-serializable"
-"""The default of --consistency."""
+"""Default of --consistency."""
 
 _OF_SOME_MODELS = (
     ("allow", KAFKA, "have anomalies to allow"),
@@ -68,14 +69,14 @@ _OF_SOME_MODELS = (
     ("order", ("", *TRANSACTIONS), "have orders"),
     ("consistency", ("", *TRANSACTIONS), "are judged at a level"),
 )
-"""Option, the models that have it ("": the file names its own), and their description."""
+"""Rows of: option, models to which it applies ("": the file names its model), and the reason in words."""
 
 _REPORT = click.option(
     "--report",
     "report_to",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="Write an HTML page of all of them, with every witness drawn: one file that needs no network.",
+    help="Write a page about all files, with a drawing of every witness: one HTML file that needs no network.",
 )
 
 
@@ -84,52 +85,52 @@ _REPORT = click.option(
     "--model",
     default="",
     metavar="NAME|FILE.py",
-    help=f"What the system claims to be: {', '.join(MODELS)}, or a Python file with a model of your own.  The files of "
-    "DBCop, Plume, Cobra, Chronos and AWDIT name it themselves.",
+    help=f"What the system claims to be: {', '.join(MODELS)}, or a Python file with a model of your own.  Files of "
+    "DBCop, Plume, Cobra, Chronos and AWDIT need no model.",
 )
-@click.option("--json", "as_json", is_flag=True, help="A JSON object per line instead of words (docs/check.md).")
-@click.option("--explain", is_flag=True, help="Below the line of an invalid file, draw what is wrong with it.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per file instead of words (docs/check.md).")
+@click.option("--explain", is_flag=True, help="Below the line of an invalid file, draw the first witness.")
 @_REPORT
-@click.option("--keyed", is_flag=True, help="In EDN and logs a value [k v] is a key and its value.")
+@click.option("--keyed", is_flag=True, help="In EDN and logs, [k v] means the key k and its value v.")
 @click.option(
     "--failed-cas",
     type=click.Choice(["did-not-happen", "observed"]),
     default="did-not-happen",
     show_default=True,
-    help="What a cas that did not match says: nothing, or that the register held another value.",
+    help="What a failed cas proves: nothing, or that the register had another value.",
 )
 @click.option(
     "--consistency",
     metavar="NAME",
     default="",
-    help="What transactions must be: serializable, snapshot-isolation, causal, read-committed, ...  "
-    f"[default: {STRICTEST}; strong-session-serializable where a file records sessions, and no real time]",
+    help="Required isolation level: serializable, snapshot-isolation, causal, read-committed, ...  "
+    f"[default: {STRICTEST}; strong-session-serializable if a file records sessions but no real time]",
 )
 @click.option(
-    "--levels", is_flag=True, help="Transactions: below the line, a table of all levels and why each holds or not."
+    "--levels", is_flag=True, help="Transactions: below the line, print a table of all levels, each with its verdict."
 )
 @click.option(
     "--order",
     "order_to",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="Transactions, one file: if it is valid, write the order that was replayed, a JSON object per event.",
+    help="Transactions, one file: if valid, write an order that explains the history, as a JSON object per event.",
 )
 @click.option(
     "--allow",
     multiple=True,
     metavar="ANOMALY",
-    help="kafka: this anomaly does not count; may be repeated.  Given once, nothing else is allowed but what is named "
-    "('none' allows nothing).  [default: int-send-skip and G0 with its variants; poll-skip and nonmonotonic-poll where "
-    "any process subscribes]",
+    help="kafka: allow this anomaly; may be repeated.  It replaces the default ('none' allows nothing).  "
+    "[default: int-send-skip and G0 with its variants; also poll-skip and nonmonotonic-poll if any process "
+    "subscribes]",
 )
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What is known of the object: total=100 (bank: of all balances), or empty=observed (queue, stack, "
-    "priority-queue: a take that failed with :empty shows that nothing was there).",
+    help="A known property of the object: total=100 (bank: sum of all balances), or empty=observed (queue, stack, "
+    "priority-queue: a take that failed with :empty proves that the object was empty).",
 )
 @click.option("--steps", type=click.IntRange(min=1), default=None, help="Budget of steps for each file.")
 @click.option("--size-bytes", type=click.IntRange(min=1), default=None, help="Budget of memory for each file.")
@@ -138,8 +139,8 @@ _REPORT = click.option(
     "--spark-master",
     metavar="MASTER|local",
     default=None,
-    help="Judge many files at once on Spark: 'local' on all cores of this machine, or a master whose workers read the "
-    "files under the same paths.  Same verdicts.",
+    help="Judge many files at once on Spark, with the same verdicts: 'local' for all cores of this machine, or a "
+    "master whose workers can read the files at the same paths.",
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def check(
@@ -154,9 +155,10 @@ def check(
 ) -> None:
     """Judge histories of any source, by the name of a model.
 
-    Reads Jepsen's EDN and log lines, operations as lines of JSON, Parquet and Arrow of Krucible, and what other
-    checkers of transactions read: DBCop's bincode, Plume's and AWDIT's text, Cobra's logs, Chronos' JSON.  The content
-    decides which format it is.
+    Reads Jepsen's EDN and log lines, operations as lines of JSON, Krucible's Parquet and Arrow, and the formats of
+    other checkers of transactions: DBCop's bincode, Plume's and AWDIT's text, Cobra's logs, Chronos' JSON.  The format
+        is
+    recognized by the content.
 
     \b
     krucible check --model cas-register etcd_*.log
@@ -169,18 +171,18 @@ def check(
     krucible check --model my_lock.py history.edn        (docs/models.md)
 
     \b
-    A folder stands for every file in it and in its folders, in order of their names; hidden ones are left out.
-    A folder of Cobra's logs is one history, and so is a run folder, or that of a test in Jepsen's store.
-    Files compressed by gzip or zstd are unpacked.  - stands for what is piped in.
+    A folder means every file in it, at any depth, in order of names, without hidden files.
+    A folder of Cobra's logs is one history; so is a run folder, or the folder of a test in Jepsen's store.
+    Files compressed by gzip or zstd are unpacked.  - means stdin.
 
     \b
-    A line per file: its verdict, its name, and what is wrong in one sentence.  With --json an object per line:
-    file, verdict, witness (a list: kind, summary, events, facts), looked_at, reason, details, model, and error
-    where the file could not be read.  docs/check.md describes what each model expects and shows an example.
+    Prints a line per file: its verdict, its name, and what is wrong in one sentence.  With --json, a JSON object
+    per file: file, verdict, witness (a list: kind, summary, events, facts), looked_at, reason, details, model,
+    and error if the file could not be read.  docs/check.md describes what each model expects, with an example.
 
     \b
-    Exit codes: 0 all valid, 1 any invalid, else 2 any unknown; 3 if a file could not be read or a model of
-    your own failed.
+    Exit codes: 0 if all are valid, 1 if any is invalid, else 2 if any is unknown; 3 if a file could not be read
+    or a model of your own failed.
     """
     source = _known(model)
     _must_have_a_folder(report_to)
@@ -190,7 +192,7 @@ def check(
             raise click.BadParameter(f"only {known} {words}, not {model}", param_hint=f"--{option}")
     found = files_in([STDIN if str(path) == "-" else path for path in files])
     if order_to is not None and len(found) != 1:
-        raise click.BadParameter(f"it is for one history, and there are {len(found)} files", param_hint="--order")
+        raise click.BadParameter(f"needs exactly one history, and there are {len(found)} files", param_hint="--order")
     progress = FilesProgress(len(found))
     progress.reading(found[0])
 
@@ -209,14 +211,14 @@ def check(
 
 
 @click.command(name="check-logs")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object per line instead of words.")
-@click.option("--explain", is_flag=True, help="Below the line of an invalid folder, draw what is wrong with it.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per folder instead of words.")
+@click.option("--explain", is_flag=True, help="Below the line of an invalid folder, draw the first witness.")
 @_REPORT
 @click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 def check_logs(as_json: bool, explain: bool, report_to: Path | None, folders: tuple[Path, ...]) -> None:
-    """Judge node logs: a run folder, or a folder that holds one Kafka data directory per node.
+    """Judge node logs: a run folder, or a folder that contains one Kafka data directory per node.
 
-    Asks whether any two logs agree wherever they share an epoch, and whether each is in order in itself.
+    Any two logs must agree up to their last common epoch, and each log must be consistent in itself.
     """
     from harness.judge.check_logs import judge_logs
 
@@ -232,7 +234,7 @@ def check_logs(as_json: bool, explain: bool, report_to: Path | None, folders: tu
 
 
 def _asked(model: str, source: str, with_order: bool, given: Mapping[str, Any]) -> tuple[Ask, Budget]:
-    """Return the question for each file, and its budget.  Raises click.BadParameter."""
+    """Return the parameters of the judgement of each file, and its budget.  Raises click.BadParameter."""
     from checkers.base.checker import Budget
     from checkers.by_hand import Ask
 
@@ -252,16 +254,17 @@ def _asked(model: str, source: str, with_order: bool, given: Mapping[str, Any]) 
 
 
 def _must_have_a_folder(report_to: Path | None) -> None:
-    """Refuse a missing folder before hours of judging.  Raises click.BadParameter."""
+    """Raise click.BadParameter if the folder of the report does not exist, before judging, which may take hours."""
     if report_to is not None and not report_to.resolve().parent.is_dir():
         raise click.BadParameter(f"there is no folder {report_to.parent}", param_hint="--report")
 
 
 def files_in(paths: Sequence[Path]) -> list[Path]:
-    """Return the files of the paths: for a folder, every file in it, at any depth, except hidden ones.
+    """Return all given files, and for each given folder all files in it, at any depth, except hidden ones.
 
-    A folder of Cobra's logs counts as one history.  A run folder, and that of a test in Jepsen's store, mean the file
-    that holds its history.  Raises click.BadParameter for a folder without a file: a check of nothing must not pass.
+    A folder of Cobra's logs counts as one history.  A run folder, or the folder of a test in Jepsen's store, is
+    replaced by the file with its history.  Raises click.BadParameter for a folder without files, because a check of
+    nothing must not pass.
     """
     found: list[Path] = []
     for path in paths:
@@ -276,7 +279,7 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def _histories(files: Sequence[Path]) -> list[Path]:
-    """Return the files, with Cobra's logs replaced by their folder, and a run or test by its history."""
+    """Return the files, with Cobra's logs replaced by their folder, and the files of a run or test by its history."""
     folders = {path.parent for path in files}
     logs = {log for folder in folders for log in cobra_logs(folder)}
     tests = {folder: history for folder in folders if (history := history_in(folder)) is not None}
@@ -292,8 +295,8 @@ def _hidden(path: Path) -> bool:
 
 
 def _known(model: str) -> str:
-    """Return the source of a model of the user, "" for one of the project or of the file.  Raises
-    click.BadParameter.
+    """Return the source code of a user's model; "" if the model is one of MODELS, or if the file names its model.
+    Raises click.BadParameter for an unknown model.
     """
     if model in ("", *MODELS) and model != "semaphore:N":
         return ""
@@ -325,7 +328,7 @@ def _consistency(name: str) -> str:
 
 
 def _allowed(names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the anomalies that do not count; None: the default."""
+    """Return the anomalies that are allowed; None for the default.  Raises click.BadParameter."""
     if not names:
         return None
     from checkers.kafka_log.judge import ANOMALIES
@@ -356,7 +359,7 @@ def _no_such(name: str, names: Sequence[str]) -> str:
 
 
 def _show(judged: Iterator[JudgedFile], as_json: bool, explain: bool, report_to: Path | None, model: str) -> None:
-    """Print one line for each file as soon as it is judged, then end with the exit code."""
+    """Print one line for each file as soon as it is judged, then end the command with the exit code."""
     seen: list[Validity] = []
     kept: list[JudgedFile] = []
     broken = False
@@ -380,7 +383,7 @@ def _show(judged: Iterator[JudgedFile], as_json: bool, explain: bool, report_to:
 
 
 def _with_order_written(judged: Iterator[JudgedFile], path: Path) -> Iterator[JudgedFile]:
-    """Write the order of the one file, if it has one, and pass the file on without it."""
+    """Write the order of the only file, if the file has one, and yield the file without the order."""
     for each in judged:
         details = dict(each.verdict.details)
         order = details.pop("order", None)
@@ -397,7 +400,7 @@ def _show_levels(judged: JudgedFile) -> None:
 
 
 def _explain(judged: JudgedFile) -> None:
-    """Return the drawing of the first witness below the line of its file."""
+    """Print the drawing of the first witness below the line of its file."""
     from harness.terminal.witness import show_witness
 
     for witness in judged.verdict.witnesses[:1]:
@@ -407,10 +410,10 @@ def _explain(judged: JudgedFile) -> None:
 
 
 QUIET_S = 2.0
-"""Seconds before any progress of a check is shown."""
+"""Seconds after the start of a check before any progress is shown."""
 
 LINE_EVERY_S = 10.0
-"""Seconds between printed lines without a terminal."""
+"""Seconds between lines of progress if stderr is no terminal."""
 
 CHANGED_EVERY_S = 0.2
 
@@ -422,14 +425,14 @@ T = TypeVar("T")
 
 
 class ReadingProgress:
-    """Progress of a check: one line on stderr, which changes on a terminal; elsewhere a line every LINE_EVERY_S."""
+    """Progress of a check on stderr: on a terminal one line that changes, otherwise a new line every LINE_EVERY_S."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + QUIET_S
         self._shown = False
 
     def __call__(self, words: str) -> None:
-        """Show progress, if the check has taken a while."""
+        """Show progress, but not in the first QUIET_S and not too often."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + (CHANGED_EVERY_S if sys.stderr.isatty() else LINE_EVERY_S)
@@ -449,7 +452,7 @@ class ReadingProgress:
 
 
 class FilesProgress:
-    """The number of judged files.  The line is removed before anything else is printed."""
+    """Progress line with the number of judged files.  It is removed before anything else is printed."""
 
     def __init__(self, total: int) -> None:
         self._line = ReadingProgress()
@@ -458,7 +461,7 @@ class FilesProgress:
         self._compiles = False
 
     def reading(self, first: Path) -> None:
-        """Show the first sentence on a terminal, before anything slow is imported."""
+        """On a terminal, show which files are read, before slow imports begin."""
         if sys.stderr.isatty():
             self._line.show("reading " + (str(first) if self._total == 1 else f"{self._total} files"))
 
@@ -469,7 +472,7 @@ class FilesProgress:
             self._line(f"judged {self._done} of {self._total} files")
 
     def passing(self, judged: Iterator[T]) -> Iterator[T]:
-        """Pass the files on as they are judged; between them the line is shown."""
+        """Yield the files as they are judged, and show the progress line in between."""
         BEFORE_COMPILING.append(self._compiling)
         try:
             for done, each in enumerate(judged, 1):
@@ -481,7 +484,7 @@ class FilesProgress:
             BEFORE_COMPILING.remove(self._compiling)
 
     def _compiling(self) -> None:
-        """Give the reason of a wait: on a terminal until the next file is judged, elsewhere as one line."""
+        """Show that kernels are being compiled: on a terminal until the next file is judged, otherwise once."""
         if sys.stderr.isatty() or not self._compiles:
             self._line.show(COMPILING)
         self._compiles = True

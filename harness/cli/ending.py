@@ -1,7 +1,7 @@
-"""The last lines of a run: the checkers' verdicts, the overall verdict, the report's path, the command that repeats the
+"""The last lines of a run: the overall verdict, the checkers' verdicts, the report's path, the command that repeats the
 run.
 
-After an unknown run come its shortfalls, and after a kept cluster the commands to enter and release it.
+For an unknown run they include its shortfalls, and for a kept cluster the commands that enter and release it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from harness.run.session import JudgedRun
 
 _REASONS_FROM = 24
-"""Column in which the reason of a checker continues."""
+"""Column in which continued lines of a checker's reason begin."""
 
 _ERRORS_SHOWN = 4
 
@@ -39,23 +39,24 @@ _COLOUR = {"valid": "green", "invalid": "bold red", "unknown": "yellow", "harnes
 
 
 def end(console: Console, judged: JudgedRun, as_json: bool, every: bool = False) -> NoReturn:
-    """Print the last lines, and end the command with the run's exit code.
+    """Print the last lines of a run, and end the command with the run's exit code.
 
-    as_json: one line of JSON on stdout as well. every: also print checkers that found nothing.
+    as_json: True to print also one line of JSON on stdout
+    every: True to print also checkers that found nothing
     """
     print_end(console, judged, as_json, every)
     raise click.exceptions.Exit(judged.exit_code)
 
 
 def print_end(console: Console, judged: JudgedRun, as_json: bool, every: bool = False) -> None:
-    """Print the last lines of a run, and continue."""
+    """Print the last lines of a run: see `end`."""
     _print(console, judged, every)
     if as_json:
         click.echo(json.dumps(in_short(judged)))
 
 
 def in_short(judged: JudgedRun) -> dict[str, Any]:
-    """Return a summary of a run for programs; the rest is in results.json."""
+    """Return a short summary of a run for programs; results.json has all results."""
     wanted, results = ("verdict", "exit_code", "summary", "reason", "planted", "signer"), as_object(judged.results)
     kept = {"kept": asdict(judged.kept)} if judged.kept is not None else {}
     return {
@@ -68,7 +69,7 @@ def in_short(judged: JudgedRun) -> dict[str, Any]:
 
 
 def _print(console: Console, judged: JudgedRun, every: bool) -> None:
-    """Print the headline, the checkers, the drawing, and then the next steps, with the headline again above them."""
+    """Print headline, checkers, drawing and next steps; after a violation, repeat the headline before the steps."""
     results, header, width = judged.results, _header_of(judged), width_of(console)
 
     def say(words: str, style: str | None = None) -> None:
@@ -87,7 +88,7 @@ def _print(console: Console, judged: JudgedRun, every: bool) -> None:
     _draw_first(console, results)
     if results.verdict is RunVerdict.UNKNOWN and header is not None:
         show_to_do(console, results, header, as_typed(judged.folder), summary)
-    if results.judged_by.startswith("in process ("):  # Spark was requested; the brackets say why it did not judge
+    if results.judged_by.startswith("in process ("):  # Spark was requested; the reason why it did not judge follows
         say(f"judged {results.judged_by}", "yellow")
     if findings(results):
         say(wrapped(judged.summary, width), _COLOUR[results.verdict])
@@ -108,12 +109,13 @@ def _header_of(judged: JudgedRun) -> Header | None:
     try:
         return RunRecord(judged.folder).header
     except BrokenFile:
-        return None  # the verdict already says so
+        return None  # the verdict already reports the broken file
 
 
 def _seen_before(judged: JudgedRun) -> tuple[str, str]:
-    """Return a sentence about earlier runs with the same symptom, and the folder of the last valid one; "" for none."""
-    from harness.lake.past import standing_of_run  # a run without a violation reads no lake
+    """Return a sentence about earlier runs with the same symptom, and the folder of the last valid run; "" if there is
+    none."""
+    from harness.lake.past import standing_of_run  # imported here, because a run without a violation reads no lake
 
     try:
         found = standing_of_run(judged.folder) if findings(judged.results) else None
@@ -123,9 +125,9 @@ def _seen_before(judged: JudgedRun) -> tuple[str, str]:
 
 
 def _further(judged: JudgedRun, header: Header | None, valid: str) -> list[NextStep]:
-    """Return the next steps, other than repeating the test: at most three, and none after a pass.
+    """Return at most three next steps other than repeating the test; none for a run without a violation.
 
-    valid: folder of the last valid run of the test, "" for none."""
+    valid: folder of the last valid run of the test, or "" """
     if not findings(judged.results):
         return []
     steps = next_steps(judged.results, header, as_typed(judged.folder), logs=False, valid=valid)
@@ -133,9 +135,9 @@ def _further(judged: JudgedRun, header: Header | None, valid: str) -> list[NextS
 
 
 def print_checkers(console: Console, results: Results, width: int, every: bool, said: str) -> None:
-    """Print a row for each checker that found something or could not decide; the others are counted.
+    """Print a row for each checker that found a violation or could not decide, and the number of the other checkers.
 
-    said: text already printed above, which is not repeated.
+    said: text printed above, which is not repeated
     """
     quiet = (Validity.VALID, Validity.NOT_APPLICABLE)
     shown = {name: c for name, c in results.checkers.items() if every or c.verdict not in quiet}
@@ -153,7 +155,7 @@ def print_checkers(console: Console, results: Results, width: int, every: bool, 
 
 
 def _count_errors(console: Console, results: Results, width: int) -> None:
-    """Return the most frequent errors of clients, which show the effects of a client or a fault."""
+    """Print the most frequent errors of clients, which may explain a verdict."""
     errors = results.statistics.errors
     if not errors:
         return
@@ -164,14 +166,14 @@ def _count_errors(console: Console, results: Results, width: int) -> None:
 
 
 def _kinds(checker: CheckerResult) -> str:
-    """Return the kinds of violations that a checker kept; the headline has the first of all."""
+    """Return the names of the kinds of violations that a checker found."""
     from harness.story.kinds import name_in_words
 
     return ", ".join(dict.fromkeys(name_in_words(witness.kind) for witness in checker.witness))
 
 
 def _draw_first(console: Console, results: Results) -> None:
-    """Print the witness of the headline, drawn, and that of its cause; the others are in the report."""
+    """Draw the witness of the headline and the witness of its cause.  The report shows all others."""
     from harness.terminal.witness import show_witness
 
     found = findings(results)
@@ -182,9 +184,10 @@ def _draw_first(console: Console, results: Results) -> None:
 
 
 def show_to_do(console: Console, results: Results, header: Header | None, folder: str, said: str = "") -> None:
-    """Print the shortfalls of an unknown run, and the runs that would make up for them.
+    """Print the shortfalls of an unknown run, and commands for runs without them.
 
-    folder: as a user types it. said: text already printed above, which is not repeated.
+    folder: path of the run's folder as a user types it
+    said: text printed above, which is not repeated
     """
     found = shortfalls(results, header, folder)
     if not found:
@@ -201,7 +204,9 @@ def show_to_do(console: Console, results: Results, header: Header | None, folder
 
 
 def lines_to_enter(kept: Mapping[str, Any]) -> list[str]:
-    """kept: a `KeptCluster` as a dictionary."""
+    """Return lines about a kept cluster: how to enter each node, and how to release the cluster.
+
+    kept: a `KeptCluster` as a dictionary"""
     nodes: Sequence[Mapping[str, Any]] = kept["entrances"]
     lines = ["The cluster is up.  Faults are healed, and servers that the harness had stopped were started again."]
     width = max((len(node["node"]) for node in nodes), default=0)
@@ -216,7 +221,10 @@ def lines_to_enter(kept: Mapping[str, Any]) -> list[str]:
 
 
 def line_of(kept: Mapping[str, Any], stale: str) -> str:
-    """Return a kept cluster as a line of a list. stale: reason why it is not up any more, "" if it is."""
+    """Return one line about a kept cluster.
+
+    kept: a `KeptCluster` as a dictionary
+    stale: reason why the cluster is no longer up; "" if it is up"""
     where = kept["folder"]
     if stale:
         return f"kept, but {stale}: {where} ({kept['title']}); `{program()} release {where}` removes what is left"

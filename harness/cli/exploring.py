@@ -1,4 +1,4 @@
-"""The commands on virtual time without a run: `explore` searches orders of steps, `swarm` plays storms of seeds."""
+"""The commands that use the simulation directly: `explore` searches orders of steps, `swarm` plays storms."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 
 _BOUNDS: Mapping[str, tuple[int, int, str]] = {
-    "epochs": (1, 2, "The last one that is entered."),
-    "timeouts": (0, 2, "Of a voter that does not lead."),
+    "epochs": (1, 2, "Highest epoch that any voter may enter."),
+    "timeouts": (0, 2, "Timeouts of voters that do not lead."),
     "crashes": (0, 0, "Power losses."),
-    "insides": (0, 0, "Power losses between effects."),
-    "losses": (0, 0, "Requests that are given up."),
+    "insides": (0, 0, "Power losses between two effects of a step."),
+    "losses": (0, 0, "Requests whose sender gives up."),
     "cuts": (0, 0, "Times that a voter is cut off."),
-    "splits": (0, 0, "Answers that come late."),
-    "writes": (0, 0, ""),
-    "reads": (0, 0, ""),
-    "resigns": (0, 0, "Leaders that hear no majority."),
+    "splits": (0, 0, "Answers that arrive late."),
+    "writes": (0, 0, "Writes of clients."),
+    "reads": (0, 0, "Reads of clients."),
+    "resigns": (0, 0, "Leaders that resign because they hear no majority."),
     "changes": (0, 0, "Voters added or removed."),
-    "updates": (0, 0, "Of a voter's endpoints."),
-    "looks": (0, 0, "Of a server that does not vote."),
+    "updates": (0, 0, "Changes of a voter's endpoints."),
+    "looks": (0, 0, "Searches of a server without a vote for the leader."),
 }
-"""Budget (`harness.exploring.steps.Budgets`) -> its least value, its default, and words for a user."""
+"""Budget (`harness.exploring.steps.Budgets`) -> (minimum, default, help text)."""
 
 
 def _bounds(command: Callable[..., None]) -> Callable[..., None]:
@@ -57,16 +57,16 @@ def _bounds(command: Callable[..., None]) -> Callable[..., None]:
     type=Amount(min=0, min_open=True),
     default=1.0,
     show_default=True,
-    help="CPU time of a worker.",
+    help="Maximum CPU time of each worker, in minutes.",
 )
-@click.option("--workers", type=click.IntRange(1), default=None, help="Processes.  [default: one a core]")
+@click.option("--workers", type=click.IntRange(1), default=None, help="Worker processes.  [default: one per core]")
 @click.option("--voters", type=click.IntRange(1, 5), default=3, show_default=True)
 @click.option("--spares", type=click.IntRange(0, 2), default=0, show_default=True, help="Servers that can be added.")
 @_bounds
 @click.option(
-    "--states", type=click.IntRange(1), default=2_000_000, show_default=True, help="So many at most (1 KB each)."
+    "--states", type=click.IntRange(1), default=2_000_000, show_default=True, help="Maximum of states (1 KB each)."
 )
-@click.option("--bug", default="", help="Plant this bug, to see in how many steps it shows.")
+@click.option("--bug", default="", help="Plant this bug, and find the shortest trace that shows it.")
 def explore(
     minutes: float,
     workers: int | None,
@@ -76,12 +76,12 @@ def explore(
     bug: str,
     **bounds: int,
 ) -> None:
-    """Take every order of steps of a few voters, level by level: the first violation has a shortest trace.
+    """Explore every order of steps of a few voters, breadth first, so that the first violation has a shortest trace.
 
-    The core is the very one that runs in containers; disks, links and timers are abstracted, and no chance is left.
-    Each kind of step but the arrival of messages has a budget.  If all is exhausted within the budgets, no order of
-    these steps breaks a rule: election safety, one vote, leader completeness, committed prefixes, majorities, reads.
-    Without any budget on the command line, bounds grow by themselves until the time is used up.
+    The consensus core is the same code that runs in containers; disks, links and timers are abstracted, and nothing is
+    random.  Each kind of step except the arrival of messages has a budget.  If the search is exhausted, no order of
+    steps within the budgets breaks a rule: election safety, one vote, leader completeness, committed prefixes,
+    majorities, reads.  Without any budget on the command line, budgets grow until the time is used up.
 
     \b
     A first violation:   krucible explore --bug lone-vote
@@ -91,10 +91,10 @@ def explore(
 
     \b
     Exit codes:
-      0  all is exhausted, and no rule broke; of bounds that grow, at least one
-      1  a rule broke
-      2  time or memory was used up before; or, with --bug, nothing was found
-      3  the command was called wrongly
+      0  the search was exhausted and no rule was broken; with growing budgets, for at least one set of budgets
+      1  a rule was broken
+      2  time or memory was used up first; or, with --bug, nothing was found
+      3  the command line was wrong
     """
     from harness.exploring.explore import Explorer
     from harness.exploring.steps import Budgets
@@ -116,7 +116,7 @@ def explore(
 
 
 def _demand_known(bug: str) -> None:
-    """Raises WrongSpec for a name that no planted bug of the consensus core has."""
+    """Raise WrongSpec for an unknown name of a planted bug of the consensus core."""
     from system_under_test.kraft.raft.decisions import BUGS
 
     if bug and bug not in BUGS:
@@ -129,7 +129,7 @@ def _bound_given() -> bool:
 
 
 def _search(console: Console, explorer: Explorer, bug: str, cpu_s_max: float, states: int, crew: int) -> int:
-    """Explore one bound; return the exit code."""
+    """Explore within one set of budgets, print the result, and return the exit code."""
     found = explorer.search(cpu_s_max, states, console.print, crew)
     counted = _counted([found])
     if found.broken:
@@ -137,12 +137,12 @@ def _search(console: Console, explorer: Explorer, bug: str, cpu_s_max: float, st
     elif found.exhausted:
         console.print(f"exhausted: no order of these steps breaks a rule; {counted}")
     else:
-        console.print(f"not exhausted: nothing broke within {found.depth} steps; {counted}")
+        console.print(f"not exhausted: no rule was broken within {found.depth} steps; {counted}")
     return 1 if found.broken else 2 if bug or not found.exhausted else 0
 
 
 def _grow(console: Console, voters: int, bug: str, cpu_s_max: float, states: int, crew: int) -> int:
-    """Explore growing bounds; return the exit code."""
+    """Explore within growing budgets, print the result, and return the exit code."""
     from harness.exploring.explore import grow
 
     grown = grow(voters, bug, cpu_s_max, states, console.print, crew)
@@ -154,9 +154,9 @@ def _grow(console: Console, voters: int, bug: str, cpu_s_max: float, states: int
         _broken(console, last, grown.steps, counted)
         return 1
     if last.late:
-        console.print(f"time is up within {budgets.words()}: nothing broke within {last.depth} steps")
+        console.print(f"time is up within {budgets.words()}: no rule was broken within {last.depth} steps")
     else:
-        console.print(f"all bounds that are left have more than {states:,} states; --states allows more")
+        console.print(f"all remaining bounds have more than {states:,} states; --states allows more")
     console.print(f"proved absent within {len(grown.exhausted)} bounds; {counted}")
     return 2 if bug or not grown.exhausted else 0
 
@@ -175,22 +175,22 @@ def _counted(every: Sequence[Explored]) -> str:
 
 
 @click.command()
-@click.option("--seeds", type=click.IntRange(1), default=1000, show_default=True, help="How many.")
-@click.option("--first-seed", type=click.IntRange(0), default=None, help="The first one.  [default: a fresh one]")
+@click.option("--seeds", type=click.IntRange(1), default=1000, show_default=True, help="Number of storms.")
+@click.option("--first-seed", type=click.IntRange(0), default=None, help="The first seed.  [default: random]")
 @click.option(
-    "--whole", type=click.IntRange(0), default=0, show_default=True, help="Whole runs besides, with all bytes."
+    "--whole", type=click.IntRange(0), default=0, show_default=True, help="Additional runs on the backend simulator."
 )
-@click.option("--seconds", type=Amount(5), default=60.0, show_default=True, help="Simulated, of each storm.")
+@click.option("--seconds", type=Amount(5), default=60.0, show_default=True, help="Simulated seconds of each storm.")
 @click.option("--rate", type=Amount(1), default=50.0, show_default=True, help="Operations per second.")
-@click.option("--nodes", type=click.IntRange(0, 9), default=0, help="Servers.  [default: 3 or 5, as the seed draws]")
-@click.option("--bug", default="", help="Plant this bug, to see how soon it is found.")
-@click.option("--unguided", is_flag=True, help="Aim no wave at what the waves before it met seldom.")
+@click.option("--nodes", type=click.IntRange(0, 9), default=0, help="Servers.  [default: 3 or 5, by the seed]")
+@click.option("--bug", default="", help="Plant this bug, and measure how soon it is found.")
+@click.option("--unguided", is_flag=True, help="Aim no wave of seeds at moments that earlier waves rarely reached.")
 @click.option("--until-found", is_flag=True, help="End after the first wave in which something was found.")
-@click.option("--minutes", type=Amount(0), default=float("inf"), help="No wave begins after so many.")
-@click.option("--each", type=click.IntRange(1), default=50, show_default=True, help="Seeds of one task of Spark.")
+@click.option("--minutes", type=Amount(0), default=float("inf"), help="Minutes after which no new wave begins.")
+@click.option("--each", type=click.IntRange(1), default=50, show_default=True, help="Seeds per Spark task.")
 @click.option("--replay", type=click.Path(path_type=Path), default=None, help="Only play this schedule again.")
 @click.option(
-    "--plays", type=click.IntRange(0), default=400, show_default=True, help="Plays to make a failure smaller."
+    "--plays", type=click.IntRange(0), default=400, show_default=True, help="Maximum plays to shrink a failure."
 )
 @spark_master
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results/swarm"), show_default=True)
@@ -211,26 +211,26 @@ def swarm(
     spark_master: str | None,
     results: Path,
 ) -> None:
-    """Play a storm for each seed: a cluster on virtual time, faults drawn by the seed, some aimed at a moment of the
+    """Play a storm for each seed: a cluster on virtual time with random faults, some of them aimed at a moment of the
     protocol, such as an election or the write of a vote.
 
-    After every event the invariants of the protocol are checked, and at the end every answer.  Then all is healed, and
-    a majority must make progress.  A failing seed is made smaller and kept as a schedule, which replays byte for byte.
+    The protocol's invariants are verified after every event, and all answers at the end.  Then all faults are healed,
+    and a majority must make progress.  A failing seed is shrunk and kept as a schedule, which replays byte for byte.
 
     \b
     A first failing swarm:  krucible swarm --seeds 100 --bug lone-vote
     Its schedule again:     krucible swarm --replay results/swarm/FOLDER/findings/NAME.json
     A clean night:          krucible swarm --seeds 10000
 
-    The same command with the same --first-seed goes on where a swarm was broken off.  On a cluster (--spark-master),
-    every node needs Krucible installed.
+    The same command with the same --first-seed continues an interrupted swarm.  On a Spark cluster (--spark-master),
+    Krucible must be installed on every node.
 
     \b
     Exit codes:
       0  no seed failed; or, with --bug, the bug was found
       1  a seed broke a rule
-      2  with --bug: no seed found it; or a seed took too long
-      3  a seed could not be played, or the command was called wrongly
+      2  with --bug: no seed found the bug; or a seed took too long
+      3  a seed could not be played, or the command line was wrong
     """
     console = plain_console()
     if replay is not None:
@@ -263,7 +263,9 @@ def swarm(
 
 
 def _sum_up(run: Swarm, spark: SparkJudge, plays: int, console: Console) -> None:
-    """Shrink and store failures, and write and print the summary. plays: to make a failure smaller."""
+    """Shrink and store failures, and write and print the summary.
+
+    plays: maximum number of plays to shrink a failure"""
     from harness.campaign.swarm.swarm import in_words, summary
 
     kept, found = run.keep_findings(plays), summary(run, spark)
@@ -300,7 +302,7 @@ def _replay(path: Path, console: Console) -> int:
 
 
 def _whole(count: int, first: int, bug: str, folder: Path, console: Console) -> int:
-    """Run a sample with all bytes and the whole conductor, like a user's run, on the backend `simulator`."""
+    """Run `count` complete tests, like a user's run, on the backend `simulator`, and return the worst exit code."""
     from harness.campaign.loop import run_child
     from harness.spec import Spec
 
@@ -310,5 +312,5 @@ def _whole(count: int, first: int, bug: str, folder: Path, console: Console) -> 
         spec = Spec(nemesis=kinds, backend="simulator", seed=seed, rate_hz=50.0, bug=bug or None)
         child = run_child(spec.words(), folder / "whole", folder / "whole.log")
         say(f"whole run, seed {seed}: exit {child.exit_code} ({child.seconds:.0f} s) {child.folder or ''}")
-        worst = max(worst, 0 if child.exit_code == 2 else child.exit_code)  # too little luck is no finding
+        worst = max(worst, 0 if child.exit_code == 2 else child.exit_code)  # an unknown run is no finding
     return worst

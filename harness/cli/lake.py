@@ -1,4 +1,4 @@
-"""The commands over stored runs: `runs`, `compare`, `query`, `serve`, and `step` (one of them, by operation)."""
+"""The commands that read stored runs: `runs`, `compare`, `query`, `serve` and `step`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ in_lake = click.option(
 
 
 def lake_at(folder: Path | None, results: Path, store: str = "") -> Lake:
-    """Return the lake that a user named, or that of the store or results folder."""
+    """Return the lake of the store if one is given, else the lake in `folder`, else the lake of the results folder."""
     from harness.lake.lake import Lake, lake_of
 
     if store:
@@ -61,12 +61,12 @@ def _moment(_: click.Context, __: click.Parameter, text: str | None) -> datetime
     try:
         return moment(text) if text else None
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no date or time, such as 2026-11-25 or 2026-11-25T14:00") from None
+        raise click.BadParameter(f"{text!r} is no date or time such as 2026-11-25 or 2026-11-25T14:00") from None
 
 
 def _at(name: str, what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(
-        name, metavar="TIME", callback=_moment, default=None, help=f"Only runs that began {what} (UTC)."
+        name, metavar="TIME", callback=_moment, default=None, help=f"Only runs that began {what} this time (UTC)."
     )
 
 
@@ -77,12 +77,12 @@ def _at(name: str, what: str) -> Callable[[Callable[..., Any]], Callable[..., An
 @click.option("--bug", default="", help="Only runs with this planted bug.")
 @click.option("--verdict", type=click.Choice(VERDICTS), default=None, help="Only runs with this verdict.")
 @click.option("--symptom", default="", metavar="ID", help="Only runs with a violation of this symptom.")
-@click.option("--revision", default="", help="Only runs of the revision that begins so.")
-@_at("--since", "then or later")
-@_at("--until", "earlier")
-@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="So many at most; 0: all.")
+@click.option("--revision", default="", help="Only runs of a revision that begins with this text.")
+@_at("--since", "at or after")
+@_at("--until", "before")
+@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="Maximum number of runs; 0: all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
-@click.option("--rebuild", is_flag=True, help="Make the lake anew from the run folders in --results first.")
+@click.option("--rebuild", is_flag=True, help="First rebuild the lake from the run folders in --results.")
 @in_lake
 @store
 @results_in("results")
@@ -96,7 +96,7 @@ def runs(
     verdict: str | None,
     **wanted: Any,
 ) -> None:
-    """List the runs of the lake, the newest first: when, verdict, what was run, symptom, folder."""
+    """List the runs of the lake, newest first: time, verdict, test, symptom, folder."""
     from harness.backends.leftovers import kept_clusters
     from harness.lake import past
 
@@ -110,7 +110,7 @@ def runs(
             click.echo(json.dumps(run, default=str))
         return
     if not found:
-        click.echo(f"no run in {lake.folder} is like this; `krucible runs --rebuild` reads the run folders anew")
+        click.echo(f"no run in {lake.folder} matches; `krucible runs --rebuild` reads the run folders again")
         return
     click.echo("\n".join(past.lines(found)))
     for kept in kept_clusters():
@@ -126,10 +126,10 @@ def runs(
 @store
 @results_in("results")
 def compare(a: str, b: str, folder: Path | None, store: str, results: Path) -> None:
-    """Compare the runs A and B: run folders, or how names of runs in the lake begin.
+    """Compare the runs A and B, each given as a run folder or as the beginning of the name of a run in the lake.
 
-    It prints what differs in their specs, their figures (those that differ have a star), their timelines side by side
-    (an arrow marks the first difference), and the first operation that differs.
+    Prints the differences of their specs, their measurements (with a star if they differ), their timelines side by side
+    (with an arrow at the first difference), and the first operation that differs.
     """
     from harness.lake import compare as comparing
 
@@ -150,7 +150,7 @@ def _questions(_: click.Context) -> Iterable[str]:
 @click.command()
 @click.argument("question", type=Name(_questions), required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each row.")
-@click.option("--show", is_flag=True, help="Print the SQL of a question instead of asking it.")
+@click.option("--show", is_flag=True, help="Print the SQL of a question instead of its answer.")
 @in_lake
 @store
 @results_in("results")
@@ -164,10 +164,10 @@ def query(
     results: Path,
     spark_master: str | None,
 ) -> None:
-    """Ask all runs of the lake a question in SQL: a ready one by its name, or a query of your own.
+    """Query all runs of the lake in SQL, with a predefined question by its name or with a query of your own.
 
-    Without a question this lists the ready ones and the tables.  DuckDB answers in this process; with --spark-master,
-    Spark SQL on a cluster, whose nodes must see the lake's folder.
+    Without an argument, list the predefined questions and the tables.  DuckDB answers in this process; with
+    --spark-master, Spark SQL answers on a cluster whose nodes can read the lake's folder.
     """
     from harness.lake.sql import QUESTIONS, WrongQuery, ask
 
@@ -219,19 +219,19 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-_HELP = "Enter: next   N: N steps   v: to the next violation   f: to the next fault   /TEXT: to a line with it   q: end"
+_HELP = "Enter: next   N: N steps   v: next violation   f: next fault   /TEXT: next line with TEXT   q: end"
 
 
 @click.command()
 @click.argument("run_folder", type=RunAddress())
 @click.option("--key", default=None, help="Only operations on this object.")
 @click.option("--from", "from_s", type=float, default=0.0, help="Begin at this second of the test.")
-@click.option("--to", "to_s", type=float, default=math.inf, help="End at this second.  [default: the end]")
+@click.option("--to", "to_s", type=float, default=math.inf, help="Stop at this second of the test.  [default: the end]")
 def step(run_folder: Path, key: str | None, from_s: float, to_s: float) -> None:
-    """Replay the run in RUN_FOLDER: each operation with the faults in force, elections, violations, and the states that
-    its object may have afterwards.
+    """Replay the run in RUN_FOLDER: operations, faults in force, elections and violations.  After each operation it
+    shows the states that the object may have.
 
-    On a terminal it stops after every step; `?` says how to go on.  Elsewhere it prints all steps.
+    On a terminal it stops after every step, and `?` lists the keys.  Otherwise it prints all steps.
     """
     from checkers.base.history import MalformedHistory
     from checkers.catalog import names_in
@@ -250,7 +250,7 @@ def step(run_folder: Path, key: str | None, from_s: float, to_s: float) -> None:
 
 
 def _all(steps: Iterator[RunStep]) -> int:
-    """Print all steps; return their number."""
+    """Print all steps, and return their number."""
     shown = 0
     for shown, one in enumerate(steps, 1):  # noqa: B007 - their number is what is wanted
         click.echo(one.line())
@@ -258,7 +258,7 @@ def _all(steps: Iterator[RunStep]) -> int:
 
 
 def _one_by_one(steps: Iterator[RunStep]) -> int:
-    """Print steps as the user requests them; return the number shown."""
+    """Print steps as the user requests them, and return the number of printed steps."""
     click.echo(_HELP)
     shown, left, until = 0, 1, ""
     for one in steps:
@@ -277,7 +277,7 @@ def _one_by_one(steps: Iterator[RunStep]) -> int:
 
 
 def _asked() -> tuple[int, str]:
-    """Return how many steps to show, and until which event; 0 steps to end."""
+    """Return (number of steps to print, event at which to stop), as the user requests; 0 steps to end."""
     while True:
         words = click.prompt(">", default="", show_default=False, prompt_suffix=" ").strip()
         if words in ("q", "quit"):
@@ -299,16 +299,16 @@ PORT = 8321
 @click.command()
 @click.argument("stores", nargs=-1, metavar="[STORES]...")
 @results_in("results")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; any but loopback wants a token.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free one.")
-@click.option("--token", default=None, help="What readers must know.  [default: a fresh token, if one is needed]")
-@click.option("--name", "names", multiple=True, help="A host name by which readers may address this server.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; other addresses need a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port; 0: any free port.")
+@click.option("--token", default=None, help="Token that readers need.  [default: random, unless --host is loopback]")
+@click.option("--name", "names", multiple=True, help="A further host name of this server, for readers.")
 def serve(
     stores: tuple[str, ...], results: Path, host: str, port: int, token: str | None, names: tuple[str, ...]
 ) -> None:
-    """Show all runs of --results, and of STORES, on a local page: other results folders, or object stores (s3://…).
+    """Show all runs of --results and of STORES on a local page.  STORES are results folders or object stores (s3://…).
 
-    The page only reads.  It listens at loopback; at any other address it wants the token that is printed.
+    The page is read-only.  At any address but loopback, readers need the token that is printed.
     """
     from harness.serve.app import listen, serve_until_stopped
 
@@ -333,7 +333,9 @@ def _is_loopback(host: str) -> bool:
 
 
 def _source(name: str, place: str) -> Source:
-    """Raise WrongSpec for a place that holds no runs."""
+    """Return a source of runs for the page.  Raises WrongSpec if the place cannot have runs.
+
+    place: results folder or address of an object store"""
     from harness.lake.lake import Lake, lake_of
     from harness.serve.app import Source
     from harness.store import Store, StoreUnavailable, is_store
@@ -350,5 +352,5 @@ def _source(name: str, place: str) -> Source:
     lake = Lake(lake_of(folder))
     if not lake.folder.exists():
         held = lake.rebuild(folder.resolve(), lambda line: click.echo(line, err=True))
-        click.echo(f"{place} had no lake; it holds {held} runs now")
+        click.echo(f"{place} had no lake; a lake with {held} runs was created")
     return Source(name, lake)

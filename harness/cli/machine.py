@@ -1,9 +1,8 @@
-"""`setup`, `release`, `clean-up`, `list` and `completion`: commands about the machine and not about a single test.
+"""The commands about the machine: `setup`, `release`, `clean-up`, `list` and `completion`.
 
-Prepares a machine, once: Java, compiled kernels, Spark's class archive, the node image.
-
-The two long jobs (kernels, and the image) share nothing, so they run side by side.  Only what a run needs is prepared.
-All other kernels are compiled on their first use, because a compiler beside a run would take CPU from its nodes.
+`setup` prepares a machine once: Java, compiled kernels, Spark's class archive, the node image.  The two long jobs,
+kernels and the image, run concurrently, because they share nothing.  Only kernels that a run needs are compiled; others
+are compiled on their first use.  Compiling during a run would take CPU time from the nodes.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command()
-@spec_option("backend", help_words="Prepare what this backend needs.")
+@spec_option("backend", help_words="Prepare the machine for this backend.")
 @spec_option("subject")
-@click.option("--all", "everything", is_flag=True, help="Prepare also what `check`, `analyze` and the tests need.")
+@click.option("--all", "everything", is_flag=True, help="Prepare also for `check`, `analyze` and the project's tests.")
 def setup(backend: str, subject: str, everything: bool) -> None:
     """Prepare this machine: Java, compiled kernels, Spark's class archive, the node image."""
     from rich.console import Console
@@ -46,7 +45,7 @@ def setup(backend: str, subject: str, everything: bool) -> None:
 @click.command(name="clean-up")
 @click.option("--inventory", type=click.Path(), default=None, help="Clean up the hosts of this file instead.")
 def clean_up(inventory: str | None) -> None:
-    """Remove what runs left behind when they died; runs that are alive, and kept clusters, are not touched.
+    """Remove remains of dead runs.  Live runs and kept clusters are not touched.
 
     Every run does the same when it begins.  `release` ends kept clusters.
     """
@@ -64,12 +63,13 @@ def clean_up(inventory: str | None) -> None:
             words.append(line_of(asdict(kept), ""))
         else:
             forget(kept.run_id)
-            words.append(f"forgot the kept cluster of {kept.folder}: {kept.why_stale}")
+            words.append(f"removed the record of the kept cluster of {kept.folder}: {kept.why_stale}")
     click.echo("\n".join(words) or "nothing was left behind")
 
 
 def _swept() -> list[str]:
-    """Remove remains of dead runs on this machine; return one line for each that was removed, or could not be."""
+    """Remove remains of dead runs on this machine.  Return one line for each removed run, and for each object that
+    could not be removed."""
     from harness.backends.docker_engine import connect, sweep_dead, why_unavailable
     from harness.backends.namespaces_backend import sweep_folders
 
@@ -82,10 +82,10 @@ def _swept() -> list[str]:
 @click.argument("run_folder", metavar="[RUN]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every kept cluster.")
 def release(run_folder: str | None, everything: bool) -> None:
-    """End the cluster of RUN, which `run --keep` left up, and remove everything that it made on this machine.
+    """End the cluster of RUN, which `run --keep` left up, and remove its containers, networks and processes.
 
-    RUN is the folder of the run, or how its name begins.  The folder itself stays.  Without RUN this lists the kept
-    clusters, or releases the only one.
+    RUN is the folder of the run, or the beginning of the folder's name.  The folder itself stays.  Without RUN, the
+    only kept cluster is released; if there are several, they are listed.
     """
     from dataclasses import asdict
 
@@ -98,7 +98,7 @@ def release(run_folder: str | None, everything: bool) -> None:
         whole = str(Path(run_folder).resolve())
         kept = [one for one in kept if one.folder == whole or Path(one.folder).name.startswith(run_folder)]
         if not kept:
-            raise WrongSpec(f"no cluster of {run_folder} is kept; `{program()} release` lists those that are")
+            raise WrongSpec(f"no cluster of {run_folder} is kept; `{program()} release` lists all kept clusters")
     if len(kept) > 1 and not everything:
         click.echo("\n".join(line_of(asdict(one), one.why_stale) for one in kept))
         raise WrongSpec("more than one cluster is kept: name its run, or give --all")
@@ -116,7 +116,8 @@ def release(run_folder: str | None, everything: bool) -> None:
 
 
 def _clean_up_hosts(inventory: Path) -> list[str]:
-    """Return one line for each thing that was removed, or could not be."""
+    """Remove remains of dead runs on the hosts of an inventory.  Return one line for each removed run, and for each
+    object that could not be removed."""
     import asyncio  # imported here, so that listings and refusals start fast
 
     from harness.backends.ssh_inventory import BadInventory, read_inventory
@@ -134,7 +135,7 @@ def _clean_up_hosts(inventory: Path) -> list[str]:
 @click.command()
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
-    """Print the script that lets a shell complete commands, options and names.
+    """Print a script that makes a shell complete commands, options and names.
 
     \b
     bash:  eval "$(krucible completion bash)"      (in ~/.bashrc)
@@ -163,10 +164,10 @@ if TYPE_CHECKING:
 @click.option(
     "--subject",
     metavar="FILE",
-    help="A system of your own: list its workloads and the faults on its named processes, too.",
+    help="A system of your own, whose workloads and faults of named processes are listed too.",
 )
 def list_names(as_json: bool, subject: str | None) -> None:
-    """List workloads, nemeses and what each can be aimed at, backends, subjects, planted bugs, and findings."""
+    """List workloads, nemeses and their targets, backends, subjects, planted bugs, and findings."""
     names = known_names(subject)
     if as_json:
         click.echo(json.dumps(names, indent=1))
@@ -180,7 +181,7 @@ def list_names(as_json: bool, subject: str | None) -> None:
 
 
 def _allows(subject: Subject, kind: Kind) -> bool:
-    """Return True unless no fault of this kind can have an effect on this system, wherever it runs."""
+    """Return False if no fault of this kind can affect this system on any backend."""
     from nemesis.cluster import DAMAGES, MEMBERS, VERSIONS
 
     damages = {need for target in kind.targets.values() for need in target.needs if need in DAMAGES}
@@ -194,10 +195,11 @@ def _allows(subject: Subject, kind: Kind) -> bool:
 
 
 def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
-    """Return kind of name -> name -> summary. own: a system whose workloads and named processes are listed, too, and
-    only the kinds of fault that it allows.
+    """Return kind of name -> name -> summary.
 
-    Raises WrongSpec if it is no system.
+    own: file of a user's system.  Its workloads and faults of its named processes are added, and kinds of fault that
+        cannot affect it are omitted.
+    Raises WrongSpec if the file defines no system.
     """
     from checkers.run_quality.waivers import WAIVABLE
     from harness.backends.leftovers import kept_clusters
@@ -243,7 +245,7 @@ def known_names(own: str | None = None) -> dict[str, dict[str, str]]:
 
 
 def _kinds(own: str | None) -> dict[str, type[Workload]]:
-    """Return name -> each workload, those of the system's file first."""
+    """Return name -> workload.  The workloads of the system's file come first."""
     from harness.registry import WORKLOADS, load, load_subject, own_workloads
 
     known: dict[str, type[Workload]] = own_workloads(load_subject(own)) if own else {}
@@ -251,14 +253,17 @@ def _kinds(own: str | None) -> dict[str, type[Workload]]:
 
 
 QUIET_S = 2.0
-"""Seconds below which a step is not reported."""
+"""Minimum seconds that a step must take to be reported."""
 
 
 def prepare(console: Console, backend: str, needs_nodes: bool, everything: bool = False) -> None:
-    """Prepare what a run needs, with progress. everything: also what `check` and the project's tests need.
+    """Prepare the machine for runs, and print the progress.
 
-    Raises BackendUnavailable only if the backend was named, OSError if Spark cannot be prepared.
-    """
+    backend: name of a backend, or "auto"
+    needs_nodes: True if the subject has nodes, which need the node image
+    everything: True to prepare also for `check` and the project's tests
+    Raises OSError if Spark cannot be prepared, and BackendUnavailable if `backend` is "docker" and Docker cannot be
+    used."""
 
     def say(words: str) -> None:
         console.print(f"  set-up: {words}", highlight=False, markup=False)
@@ -276,7 +281,8 @@ def prepare(console: Console, backend: str, needs_nodes: bool, everything: bool 
 
 
 def _prepare_spark(everything: bool) -> float:
-    """Seconds it took.  Runs in its own process, because no process can start Spark twice with different archives."""
+    """Prepare Spark and kernels, and return the seconds that this took.  They are prepared in a process of their own,
+    because no process can start Spark twice with different archives."""
     began = time.monotonic()
     words = [sys.executable, "-P", "-m", "checkers.spark.prepare", *(["--all"] if everything else [])]
     done = subprocess.run(words, check=False)

@@ -1,10 +1,10 @@
-"""The command line: finds the command, runs it, and turns every error of use into one sentence and exit code 3.
+"""The command line: find the command, run it, and report every error of use in one sentence with exit code 3.
 
-A command's module is imported when that command is named.  It imports large packages (Spark, numba, pyarrow) only once
-its arguments have been verified.  So a refusal and `--help` cost no more than Python itself.
+A command's module is imported when the command is named.  The module imports large packages (Spark, numba, pyarrow)
+only after it has verified the arguments.  So a refusal or `--help` takes little longer than the start of Python.
 
-Exit codes: 0 valid; 1 invalid; 2 unknown (a budget ran out, a fault was not achieved, the run was vacuous, a planted
-bug was not found); 3 the harness itself failed or was called wrongly.
+Exit codes: 0 valid; 1 invalid; 2 unknown (a budget ran out, a fault had no effect, the run was vacuous, a planted bug
+was not found); 3 the harness failed or the command line was wrong.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from harness.started import STARTED_AS, as_started
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run:run", "Run one test and judge it."),
     "analyze": ("run:analyze", "Judge a stored run again, also one whose harness was killed."),
-    "mutate": ("run:mutate", "Falsify single rows of a valid run, to prove that its checkers notice."),
+    "mutate": ("run:mutate", "Falsify single rows of a valid run, to prove that its checkers detect each change."),
     "replay": ("campaigns:replay", "Run the test of a stored run again, several times."),
     "shrink": (
         "campaigns:shrink",
         "Find the smallest schedule of faults with which the run in RUN_FOLDER still fails.",
     ),
-    "attribute": ("campaigns:attribute", "Try out which faults a violation needs."),
+    "attribute": ("campaigns:attribute", "Measure which faults a violation needs."),
     "check": ("checking:check", "Judge histories of any source, by the name of a model."),
     "check-logs": (
         "checking:check_logs",
-        "Judge node logs: a run folder, or a folder that holds one Kafka data directory per node.",
+        "Judge node logs: a run folder, or a folder that contains one Kafka data directory per node.",
     ),
     "runs": ("lake:runs", "List the runs of the lake, the newest first."),
-    "compare": ("lake:compare", "Compare two runs: specs, figures, timelines, first difference."),
-    "query": ("lake:query", "Ask all runs a question, by name or in SQL."),
+    "compare": ("lake:compare", "Compare two runs: specs, measurements, timelines, first difference."),
+    "query": ("lake:query", "Query all runs, with a predefined question or in SQL."),
     "serve": ("lake:serve", "Show all runs on a local page: filter, compare, watch."),
     "step": ("lake:step", "Replay a stored run in the terminal, operation by operation."),
     "list": ("machine:list_names", "List workloads, nemeses and their targets, backends, subjects, planted bugs."),
@@ -55,25 +55,25 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "release": ("machine:release", "End a cluster that `run --keep` left up, and remove all of it."),
     "clean-up": (
         "machine:clean_up",
-        "Remove what runs left behind when they died; runs that are alive, and kept clusters, are not touched.",
+        "Remove remains of dead runs.  Live runs and kept clusters are not touched.",
     ),
     "nightly": ("campaigns:nightly", "Run every test and every planted bug over several seeds."),
     "hunt": ("campaigns:hunt_at_random", "Run random tests over one system until something is found."),
     "hunt-bugs": ("campaigns:hunt_bugs", "Run every planted bug over several seeds, and count how often it is found."),
-    "swarm": ("exploring:swarm", "Storms against the bundled KRaft on virtual time: thousands of seeds, on Spark."),
+    "swarm": ("exploring:swarm", "Play thousands of storms against the bundled KRaft on virtual time, on Spark."),
     "explore": (
         "exploring:explore",
-        "Every order of messages, timeouts, crashes and cuts of three voters, breadth first.",
+        "Explore every order of messages, timeouts, crashes and cuts of three voters, breadth first.",
     ),
-    "find": ("run:find", "See a known finding in a real system again."),
+    "find": ("run:find", "Reproduce a known finding in a real system."),
     "findings": ("campaigns:findings", "Run every finding, its counterpart and clean runs, and count how each ended."),
-    "completion": ("machine:completion", "Print the script that lets a shell complete commands, options and names."),
+    "completion": ("machine:completion", "Print a script that makes a shell complete commands, options and names."),
 }
-"""Name of a command -> (module:attribute of this room, imported when it is named; its help in one sentence)."""
+"""Name of a command -> (module:attribute in this folder, which is imported when the command is named; short help)."""
 
 
 class _Commands(click.Group):
-    """Imports a command when it is named, and suggests the name that was probably meant."""
+    """Group that imports a command when it is named, and suggests a similar name for an unknown one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -115,7 +115,7 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."
 )
 def cli() -> None:
-    """Krucible breaks a distributed system on purpose and says, with evidence, whether it kept its promises.
+    """Krucible injects faults into a distributed system and reports, with evidence, whether it kept its promises.
 
     \b
     A first run:        krucible run --nemesis partition
@@ -126,21 +126,21 @@ def cli() -> None:
 
     \b
     Exit codes:
-      0  valid: everything was looked at, and nothing is wrong
+      0  valid: everything was checked, and nothing is wrong
       1  invalid: something is wrong, and the report shows it
-      2  unknown: not enough was tested to say, or a planted bug was not found
-      3  the harness failed, was called wrongly, or was interrupted
+      2  unknown: too little was tested, or a planted bug was not found
+      3  the harness failed or was interrupted, or the command line was wrong
     """
 
 
 def main() -> NoReturn:
     """Run the command line as the main program, and end the process.
 
-    Python's own exit tears every module down, which costs half a second of CPU after a run.  That is skipped here:
-    threads are joined, exit functions run, streams are flushed, and the kernel does the rest.
+    Python's own exit destroys every module, which costs half a second of CPU time after a run.  This function skips it:
+    it joins threads, runs exit functions, flushes streams, and ends the process.
     """
     _demand_utf8()
-    gc.set_threshold(10_000)  # the objects of imported modules stay, so a look at them every 700 objects is for nothing
+    gc.set_threshold(10_000)  # objects of imported modules stay, so collecting after every 700 new objects is useless
     os.environ.setdefault(STARTED_AS, as_started(sys.orig_argv, sys.argv[0]))
     if needs_no_numpy(sys.argv[1:]):
         sys.modules["numpy"] = None  # type: ignore[assignment]  # Arrow imports it if it can
@@ -160,28 +160,29 @@ def main() -> NoReturn:
 
 
 def needs_no_numpy(words: Sequence[str]) -> bool:
-    """Return whether a command only lists the content of the lake.  Arrow works without NumPy, whose import takes a
-    third of the time of such a command.
+    """Return True if a command only reads the lake, for which Arrow works without NumPy.  The import of NumPy would
+    take a third of the time of such a command.  A command that reads a run folder or an object store may need NumPy.
 
-    words: the command line.  A run folder or an object store that is read may need NumPy."""
+    words: the command line"""
     reads_runs = "--rebuild" in words or any(word.startswith("--store") for word in words)
     names_folder = any(Path(word, "test.json").exists() for word in words)
     return words[:1] in (["runs"], ["compare"]) and not reads_runs and not names_folder
 
 
 def of_another_folder(here: Path, code: Path) -> str:
-    """Return a sentence if a copy of the repository runs the code of its original; "" otherwise.
+    """Return a warning if the current folder is a copy of the repository, but the code of the original runs; else "".
 
-    here: the folder where the command was given. code: the repository whose code is running.
+    here: the current folder
+    code: the repository whose code is running
     """
     own = here / "harness" / "cli" / "main.py"
     if not own.is_file() or here.resolve() == code:
         return ""
-    return f"krucible: this runs the code of {code}, not of {here}: a copied .venv keeps its paths, so make it anew"
+    return f"krucible: this runs the code of {code}, not of {here}: a copied .venv keeps its paths, so create it again"
 
 
 def _demand_utf8() -> None:
-    """Restart in Python's UTF-8 mode if the locale cannot write every character of a report.  Otherwise do nothing."""
+    """If the locale cannot encode every character of a report, restart this process in Python's UTF-8 mode."""
     if codecs.lookup(locale.getpreferredencoding(False)).name != "utf-8" and not sys.flags.utf8_mode:
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
@@ -194,8 +195,8 @@ def run_command_line() -> NoReturn:
 
 
 def _output_has_no_reader() -> bool:
-    """Return whether stdout is a pipe whose reading end is closed. click and rich then end the program, each in its own
-    way.
+    """Return True if stdout is a pipe whose reading end is closed.  If it is, click and rich end the program, each with
+    a different exception.
     """
     poll = select.poll()
     poll.register(1, 0)
@@ -214,10 +215,10 @@ def _exit_code() -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("krucible: interrupted", err=True)
     except SystemExit as end:
-        # the output is closed early, as in `krucible list | head`
+        # the reader has closed the output early, as in `krucible list | head`
         if isinstance(end.__context__, BrokenPipeError) or _output_has_no_reader():
             return HARNESS_FAILED
-        # Else it is of code that is not ours, and its exit code is no verdict.
+        # Otherwise a user's code has raised it, and its exit code is no verdict.
         refuse(f"code of the system, the workload or a checker ended the program (SystemExit: {end.code})")
     except Exception as problem:  # noqa: BLE001 - exit code 1 would say that an invariant was violated
         explain(problem)
@@ -227,12 +228,12 @@ def _exit_code() -> int:
 
 
 REFUSED = "refused.jsonl"
-"""File in the folder of results that gets a line of JSON for each refused `run`: {"utc", "verdict": "refused",
-"exit_code": 3, "reason", "command"}.  `latest` is not changed.  With `--json` the line also goes to stdout."""
+"""File in the results folder with a line of JSON for each refused `run`: {"utc", "verdict": "refused", "exit_code": 3,
+"reason", "command"}.  A refused run does not change `latest`.  With `--json` the line is also printed on stdout."""
 
 
 def refuse(reason: str) -> None:
-    """Report why nothing was run."""
+    """Report on stderr why the command was refused; for `run`, also append a line to REFUSED."""
     import json  # imported here, because most commands never refuse
     from datetime import UTC, datetime
 
@@ -253,7 +254,7 @@ def refuse(reason: str) -> None:
 
 
 def results_folder(words: Sequence[str]) -> Path:
-    """Return the folder that `--results` names among the words of a `run`, or its default."""
+    """Return the value of `--results` in the command line of a `run`, or the default of this option."""
     named = Path("results")
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == "--results" and following:
@@ -264,7 +265,7 @@ def results_folder(words: Sequence[str]) -> Path:
 
 
 def explain(problem: Exception) -> None:
-    """Explain a problem: an expected one in one sentence.  Any other is a bug of the harness and is shown with its
+    """Report an exception: an expected one in one sentence, any other, which is a bug of the harness, with its
     traceback.
     """
     import traceback

@@ -1,4 +1,4 @@
-"""Parameters that several commands share, and the names that a shell may complete."""
+"""Options and types of arguments that several commands share, and the names that a shell completes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class Name(click.ParamType[str]):
-    """A name out of a table.  Any text passes here: `harness.registry` refuses unknown names with the reason.
+    """A name from a table.  This type accepts any text; `harness.registry` refuses unknown names later.
 
-    known: the names, given the preceding words; only the shell's completion calls it.
+    known: returns the names that fit the preceding words; called only to complete a word in a shell
     """
 
     name = "name"
@@ -38,7 +38,7 @@ class Name(click.ParamType[str]):
 
 
 class Amount(click.FloatRange):
-    """A number in a range.  NaN is in no range, although no comparison shows that."""
+    """A number in a range.  NaN is refused, which comparisons with the ends of the range would not do."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
@@ -48,14 +48,17 @@ class Amount(click.FloatRange):
 
 
 def plain_console() -> Console:
-    """Return a console that prints lines as they are."""
+    """Return a console that prints lines without wrapping, highlighting or markup."""
     from rich.console import Console
 
     return Console(soft_wrap=True, highlight=False, markup=False)
 
 
 def _names_in(table: str, *more: str) -> Callable[[click.Context], Iterable[str]]:
-    """Return what reads the names of a table, module:attribute, when a shell asks for them; or a function's."""
+    """Return a function that returns names for a shell.
+
+    table: "module:attribute" of a table or a function; imported only when a shell requests the names
+    more: further names"""
 
     def names(_: click.Context) -> Iterable[str]:
         from harness.registry import load
@@ -72,7 +75,7 @@ findings = _names_in("harness.real_systems:names_of_runs")
 
 
 def bugs(context: click.Context) -> Iterable[str]:
-    """Return the planted bugs of the subject that was named before."""
+    """Return the planted bugs of the subject that the preceding words name."""
     from harness.registry import SUBJECTS, load_subject
 
     subject = str(context.params.get("subject"))
@@ -82,13 +85,15 @@ def bugs(context: click.Context) -> Iterable[str]:
 _NAMES: Mapping[str, Callable[[click.Context], Iterable[str]]] = {
     "subjects": subjects, "workloads": workloads, "backends": backends, "nemeses": nemeses, "bugs": bugs,
 }  # fmt: skip
-"""Type of names that an option takes (`Option.names`) -> the names that a shell completes."""
+"""Kind of names that an option accepts (`Option.names`) -> function that returns the names for a shell."""
 
 
 def spec_option(name: str, default: Any = ..., help_words: str = "") -> Callable[[Decorated], Decorated]:
-    """Return the option of a field of `Spec`, as declared there; its value reaches the command by the field's name.
+    """Return the command-line option of a field of `Spec`.  The command gets its value as a parameter with the name of
+    the field.
 
-    default: replaces the field's default; None: the command finds it. help_words: replaces the field's help.
+    default: replaces the field's default; None if the command determines the default
+    help_words: replaces the field's help
     """
     about, of = OPTIONS[name], getattr(_DEFAULT, name) if default is ... else default
     flag, words = option_of(name), help_words or about.help
@@ -107,7 +112,8 @@ def spec_option(name: str, default: Any = ..., help_words: str = "") -> Callable
 
 
 def spec_options(command: Decorated) -> Decorated:
-    """Give a command the options of all fields of `Spec`; an absent option is None if its default is found later."""
+    """Add the options of all fields of `Spec` to a command.  An option that the user omits is None if its default is
+    determined later."""
     for name, about in reversed(list(OPTIONS.items())):
         command = spec_option(name, None if about.unset and name != "holds" else ...)(command)
     return command
@@ -124,7 +130,9 @@ def _known_master(_: click.Context, __: click.Parameter, master: str | None) -> 
 
 
 def results_in(folder: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option --results; folder: its default."""
+    """Return the option --results.
+
+    folder: default of the option"""
     return click.option(
         "--results",
         type=click.Path(path_type=Path),
@@ -135,13 +143,13 @@ def results_in(folder: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 note_folder = click.option("--note-folder", type=click.Path(path_type=Path), default=None, hidden=True)
-"""A file that receives the path of the run's folder, by which a campaign finds the folder of its child."""
+"""File to which a run writes the path of its folder, so that a campaign finds the folder of its child process."""
 
 
 def beside() -> tuple[str, ...]:
-    """Return the options of this command that are not in `Spec`, for the command that repeats the test.
+    """Return the user's options of this command that are not in `Spec`, for the command that repeats the test.
 
-    A campaign chooses the folder of its runs itself, so that option does not come from the user.
+    Empty for a child of a campaign, because the campaign and not the user has chosen its folder.
     """
     context = click.get_current_context()
     names = {option: option.removeprefix("--").replace("-", "_") for option in BESIDE}
@@ -159,14 +167,14 @@ spark_master = click.option(
     metavar="URL",
     default=None,
     callback=_known_master,
-    help="Judge on this Spark cluster (docs/cluster.md) instead of inside the process.",
+    help="Judge on this Spark cluster (docs/cluster.md) instead of in this process.",
 )
 
 as_json = click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Print one JSON object on stdout (verdict, exit code, where the report is); all words go to stderr.",
+    help="Print one JSON object on stdout (verdict, exit code, path of the report), and all other output on stderr.",
 )
 
 every_checker = click.option("--all", "every", is_flag=True, help="List also the checkers that found nothing wrong.")
@@ -174,13 +182,13 @@ every_checker = click.option("--all", "every", is_flag=True, help="List also the
 trust = click.option(
     "--trust",
     is_flag=True,
-    help="Execute the system and workload that RUN_FOLDER holds, although neither this machine nor a key you trust "
-    "has signed them.  Read them first: they can do all that you can do.",
+    help="Execute the system and workload in RUN_FOLDER, although neither this machine nor a key that you trust has "
+    "signed them.  Read them first: they run with your rights.",
 )
 
 
 def refusing(check: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str], str]:
-    """Return the callback of an option whose text, if there is one, the check refuses by its error."""
+    """Return the callback of an option that refuses a text for which `check` raises OSError or ValueError."""
 
     def checked(_: click.Context, __: click.Parameter, text: str) -> str:
         try:
@@ -209,9 +217,8 @@ store = click.option(
 
 
 class RunAddress(click.ParamType[Path]):
-    """A run folder, or the address of a run in a store, which is fetched: then `fetched_from` returns the store.
-
-    Converts to the folder.
+    """A run folder, or the address of a run in a store.  A run in a store is fetched, and `fetched_from` returns the
+    store.  The value is the path of the folder.
     """
 
     name = "run"
@@ -237,7 +244,7 @@ class RunAddress(click.ParamType[Path]):
 
 
 def demand_run(folder: Path) -> Path:
-    """Return a run folder without symbolic links.  Raises WrongSpec for another folder."""
+    """Return the path of a run folder without symbolic links.  Raises WrongSpec if it is no run folder."""
     if not (folder / "test.json").exists():
         raise WrongSpec(f"{folder} is not a run folder: it holds no test.json")
     return folder.resolve()
@@ -247,6 +254,6 @@ _FETCHED = "krucible: the store that a run was fetched from"
 
 
 def fetched_from() -> Store | None:
-    """Return the store that this command's run came from; None for a folder."""
+    """Return the store from which this command's run was fetched; None if the user named a folder."""
     found = click.get_current_context().meta.get(_FETCHED)
     return found if found is None else cast("Store", found)

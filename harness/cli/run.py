@@ -1,4 +1,4 @@
-"""`run`, `find`, `analyze` and `mutate`: one test, from its options to its exit code."""
+"""The commands about one test: `run`, `find`, `analyze` and `mutate`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _demand_address(text: str) -> None:
     metavar="ADDRESS:PORT",
     default="",
     callback=refusing(_demand_address),
-    help="Serve metrics for Prometheus while the run goes on, such as :9100 (loopback); see docs/metrics.md.",
+    help="Serve metrics for Prometheus during the run, such as at :9100 (loopback); see docs/metrics.md.",
 )
 @store
 @click.option(
@@ -62,7 +62,7 @@ def _demand_address(text: str) -> None:
     type=click.Choice(("never", "on-violation", "always")),
     default="never",
     show_default=True,
-    help="Leave the cluster up after the run, print how to enter it, and remove it with `release`.",
+    help="Leave the cluster up after the run, and print how to enter it; `release` removes it.",
 )
 @spark_master
 @every_checker
@@ -80,9 +80,9 @@ def run(
 ) -> None:
     """Run one test and judge it.
 
-    The run is kept under results/ before judging begins: history, logs, traces, faults.  Then Spark judges it and
-    report.html is written beside it.  --bug changes one switch in the subject and nothing else: the same seed deals the
-    same opening of faults and invokes the same operations.
+    The run's history, logs, traces and faults are kept below results/.  Then the run is judged, and report.html is
+    written to its folder.  --bug changes one switch in the subject and nothing else: the same seed generates the same
+    first faults and the same operations.
     """
     keeper = None
     if keep != "never":
@@ -122,10 +122,10 @@ def run(
 
 
 def titled_by_schedule(spec: Spec) -> Spec:
-    """Return the spec whose nemesis names the kinds of fault of its schedule file, if it has one: the run is named
-    after them.
+    """Return the spec with the kinds of fault of its schedule file, if it has one, as its nemesis, because the run is
+    named after the nemesis.
 
-    An unusable file is refused later, with its reason.
+    An invalid file is refused later, with the reason.
     """
     if spec.schedule is None:
         return spec
@@ -140,7 +140,7 @@ def titled_by_schedule(spec: Spec) -> Spec:
 
 
 def _with_every_kind(spec: Spec) -> Spec:
-    """Return the spec with the nemesis `all` written out; report the kinds of fault that do not fit, and why."""
+    """Return the spec with the nemesis `all` replaced by all kinds of fault that fit, and print why others do not."""
     from nemesis.kinds import EVERY
 
     if spec.nemesis != EVERY:
@@ -166,10 +166,10 @@ def analyze(
 ) -> None:
     """Judge a stored run again, also one whose harness was killed.
 
-    RUN_FOLDER may be the address of a run in an object store, such as s3://bucket/prefix/runs/TEST/RUN.  It is fetched,
-    and its new results are written there.
+    RUN_FOLDER may be the address of a run in an object store, such as s3://bucket/prefix/runs/TEST/RUN.  The run is
+    fetched, and its new results are written to the store.
 
-    The first lines say who made the run: this machine, a known key, an unknown key, or nobody (docs/evidence.md).
+    The first lines tell who signed the run: this machine, a known key, an unknown key, or nobody (docs/evidence.md).
     """
     root = run_folder.resolve()
     if not (root / "test.json").exists():
@@ -198,18 +198,18 @@ def analyze(
 @click.command()
 @click.argument("run_folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def mutate(run_folder: Path) -> None:
-    """Falsify single rows of a valid run, to prove that its checkers notice.
+    """Falsify single rows of a valid run, to prove that its checkers detect each change.
 
-    The verdict must depend on each of these rows, by reasoning that uses no checker: an answer that was never written,
-    an entry below a reported mark, a leader's epoch.  So each change must turn the verdict invalid.
+    Each change must make the verdict invalid, for a reason that needs no checker: a read returns a value that was never
+    written, an entry below a reported high watermark is missing, or a leader's epoch is wrong.
 
-    Exit code 0 if every change was noticed, 1 if one was not.
+    Exit code 0 if the checkers detected every change, else 1.
     """
     from checkers.base.results import RunVerdict, read_results
 
     root = run_folder.resolve()
     if (results := read_results(root)) is None:
-        raise WrongSpec(f"{run_folder} holds no results.json: judge the run first (analyze)")
+        raise WrongSpec(f"{run_folder} has no results.json: judge the run first (analyze)")
     if results.verdict is not RunVerdict.VALID:
         raise WrongSpec(f"{run_folder} is {results.verdict}: only a valid run can be falsified")
 
@@ -229,16 +229,16 @@ NOT_FOUND = 2
 
 @click.command()
 @click.argument("name", type=Name(findings))
-@click.option("--clean", is_flag=True, help="Run the counterpart, which keeps the promise.")
+@click.option("--clean", is_flag=True, help="Run the counterpart, in which the system keeps the promise.")
 @spec_option("backend")
-@click.option("--seed", type=int, default=None, help="Decides every random choice.  [default: a fresh one]")
+@click.option("--seed", type=int, default=None, help="Seed of all random choices.  [default: random]")
 @results_in("results")
 @note_folder
 def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, note_folder: Path | None) -> None:
-    """Run a system in the way in which it is known to break a promise, and say what was found.
+    """Run a system in a configuration in which it is known to break a promise, and report whether it did.
 
     Exit code 0 if the finding was seen, 2 if it was not, 3 if the run could not be made.  With --clean: 0 if the
-    counterpart is valid, else the exit code of its run.  The clean runs, such as etcd-set, have nothing to find.
+    counterpart is valid, else the exit code of its run.  A clean run, such as etcd-set, has no finding.
     """
     from harness.real_systems import spec_of
 
@@ -263,7 +263,7 @@ def find(name: str, clean: bool, backend: str, seed: int | None, results: Path, 
 
 
 def _say(judged: JudgedRun, console: Console) -> int:
-    """Print the story of the run (`real_systems.py`), and return the exit code of `find`."""
+    """Print what was found (see `real_systems.py`), and return the exit code of `find`."""
     if (story := judged.results.finding) is None:  # the run could not be judged
         console.print(judged.summary, highlight=False)
         return judged.exit_code
