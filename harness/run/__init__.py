@@ -1,1 +1,1 @@
-"""Runs one test: conducts its phases, records its history, and keeps its files."""
+"""Code that runs one test: it conducts the phases, records the history, and keeps the files."""

@@ -1,8 +1,8 @@
-"""The clock of a run: the one value by which the harness reads time and waits.
+"""The clock of a run, by which the harness reads the time and waits.
 
-The recorder, the conductor, its phases and observers of the run get this value and read no other clock.  Limits
-(`asyncio.timeout`) and the nemeses wait by the event loop.  So the clock and the loop must show the same time, as
-`time.monotonic` and asyncio's own loop do, and as `clock_of` makes sure for any other loop.
+The recorder, the conductor, its phases and the observers of the run get the clock as a value and read no other clock.
+Timeouts (`asyncio.timeout`) and nemeses wait by the event loop.  So the clock and the loop must show the same time:
+`time.monotonic` agrees with asyncio's loop, and `clock_of` returns a clock that agrees with another loop.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from datetime import UTC, datetime, timedelta
 
 @dataclass(frozen=True, slots=True)
 class RunClock:
-    """monotonic_ns: ns since an arbitrary beginning. sleep: waits this number of seconds. utc: the date.
-    cpu_s: the processor time of the running thread.
+    """Functions by which a run reads the time and waits.
+
+    monotonic_ns: returns nanoseconds since an arbitrary time
+    sleep: waits for a number of seconds
+    utc: returns the date and time
+    cpu_s: returns the CPU time of the running thread, in seconds
     """
 
     monotonic_ns: Callable[[], int]
@@ -34,9 +38,10 @@ MACHINE = RunClock(time.monotonic_ns, asyncio.sleep, lambda: datetime.now(UTC), 
 
 
 def clock_of(loop: asyncio.AbstractEventLoop, began: datetime) -> RunClock:
-    """Return the clock of an event loop with its own time. began: the date at which the loop's time was 0.
+    """Return the clock of an event loop that has its own time.
 
-    Processor time costs nothing there, so it counts as 0: a run must not depend on the machine that simulates it."""
+    began: date at which the loop's time was 0
+    The clock reports a CPU time of 0, because a simulated run must not depend on the machine that simulates it."""
 
     def utc() -> datetime:
         return began + timedelta(seconds=loop.time())

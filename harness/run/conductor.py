@@ -2,15 +2,15 @@
 
     set-up -> main (clients and nemesis at once) -> recovery -> final reads -> collection
 
-Nothing is judged here.  If the nodes are to outlive the run (`krucible run --keep`), the caller takes over the last
-duty.  Even if a phase fails, the later duties remain: faults are healed, the nodes' data is collected, the history is
-closed and the backend is destroyed.  A subject whose set-up fails is no error of the harness until judging says so: its
-nodes may have died of the bug that the test looks for.
+Nothing is judged here.  Even if a phase fails, the conductor heals the faults, collects the nodes' data, closes the
+history and destroys the backend.  If the nodes must outlive the run (`krucible run --keep`), the caller destroys the
+backend.  A failed set-up is not yet an error of the harness, because the nodes may have died of the bug that the test
+looks for; judging decides.
 
-At the end it adds facts that only the end shows: the servers that ended and by whose order, and the rate outside
-faults.  If the harness could not keep up, its measurements under faults prove little.
+At the end the conductor adds facts that are only known then: which servers ended and by whose order, and the rate of
+operations outside faults.  If the harness did not reach the scheduled rate, its measurements under faults prove little.
 
-*Builds.*  They end before nodes are created, because nodes beside a compiler would lack CPU.
+*Builds.*  They end before nodes are created, because a compiler would take CPU time from the nodes.
 
 *Interruptions.*  After Ctrl-C or SIGTERM (a cancelled CI job) the run cleans up, and keeps its records.
 """
@@ -54,7 +54,8 @@ from system_under_test.subject import Complaint, Node
 
 
 async def build_programs(run: RunContext) -> None:
-    """Note their hashes in test.json.  Raises BackendUnavailable.  If cancelled, it first stops the compiler."""
+    """Build the subject's programs, and record their hashes in test.json.  If cancelled, stop the compiler first.
+    Raises BackendUnavailable if a build fails."""
     subject = run.subject
     if not (subject.needs.crates or subject.needs.artefacts):
         return
@@ -79,16 +80,17 @@ WORK: Mapping[str, Work] = {
     run_record.RECOVERY: phases.recover,
     run_record.FINAL_READS: phases.final_reads,
 }
-"""Phase -> its work, in this order, unless one fails.  The collection follows even if the set-up failed."""
+"""Phase -> function that carries it out, in order.  If the set-up fails, the collection follows at once."""
 
 
 class Conductor:
-    """One run.  Call `run()` once; afterwards its outcome and the run folder contain everything."""
+    """Conductor of one run.  Call `run()` once; then the run's outcome and folder contain all results."""
 
     def __init__(self, run: RunContext, watchers: Sequence[Watcher] = (), *, leaves_nodes: bool = False) -> None:
-        """run: made by `prepare`, with the same watchers.
+        """Create the conductor.
 
-        leaves_nodes: `run` leaves the nodes up if it ends normally; then the caller calls `destroy`.
+        run: context that `prepare` returned for the same watchers
+        leaves_nodes: True if `run` must leave the nodes up when it ends normally; then the caller must call `destroy`
         """
         self._run = run
         self._watchers = watchers
@@ -97,8 +99,10 @@ class Conductor:
             self._run.online.found = self._violated
 
     async def run(self) -> None:
-        """Raises BackendUnavailable; SetUpFailed is noted in the outcome instead.  If cancelled (Ctrl-C): cleans up,
-        keeps its records, marks the run as interrupted and re-raises CancelledError.
+        """Conduct the run.  If cancelled (Ctrl-C), clean up, keep the records, mark the run as interrupted, and raise
+        CancelledError again.
+
+        Raises BackendUnavailable.  A SetUpFailed is recorded in the outcome and not raised.
         """
         run, watch = self._run, self._run.watch
         try:
@@ -124,7 +128,7 @@ class Conductor:
             write_manifest(run.folder.root)
 
     async def _create(self) -> None:
-        """Create the nodes; the test's clock begins once they exist (an image may have to be built first)."""
+        """Create the nodes.  The time of the test begins when they exist, because an image may be built before."""
         run = self._run
         run.progress.phase("create")
         await build_programs(run)
@@ -162,7 +166,7 @@ class Conductor:
             run.outcome = replace(run.outcome, phases=(*before, this))
 
     async def _violated(self, findings: Sequence[OnlineFinding], time_ns: int) -> None:
-        """Report a violation found by an online check, and end the main phase if the spec demands that."""
+        """Report violations that online checks found, and end the main phase if the spec has `stop_on_violation`."""
         run = self._run
         for finding in findings:
             run.progress.violation(finding.checker, finding.witness.kind, time_ns)
@@ -170,14 +174,14 @@ class Conductor:
         if run.spec.stop_on_violation and early:
             self._stop(findings[0], time_ns)
         if run.phase != run_record.COLLECTION and any(finding.in_logs for finding in findings):
-            with contextlib.suppress(OSError):  # a node that does not answer now is copied later anyway
+            with contextlib.suppress(OSError):  # the logs of a node that does not answer now are copied later
                 await phases.copy_logs(run, "found online")
 
     def _stop(self, finding: OnlineFinding, time_ns: int) -> None:
         run = self._run
         stopped = Stopped(time_ns, finding.checker, finding.witness.summary)
         run.outcome = replace(run.outcome, stopped=stopped)
-        run.progress.say("  stopping: what was found is in the log; faults are healed and everything is collected")
+        run.progress.say("  stopping: the violation is recorded; faults are healed and all data is collected")
         run.ended.set()
         run.interpreter.end()
 
@@ -225,9 +229,9 @@ class Conductor:
             watcher.show(status)
 
     async def start_servers(self) -> list[str]:
-        """Start the servers that do not run, because collecting their data has ended them.
+        """Start the servers again, because collecting their data has ended them.
 
-        Returns one sentence for each that does not start.
+        Returns one sentence for each server that does not start.
         """
         return [words for words in await asyncio.gather(*map(self._start_server, self._run.nodes)) if words]
 
@@ -240,14 +244,14 @@ class Conductor:
         return ""
 
     async def entrances(self) -> Sequence[Entrance]:
-        """Return how a user enters each node that is up, the servers first."""
+        """Return the entrance of each node that is up, servers first."""
         module, peers, config = phases.clients_of(self._run)
         keys = list(self._run.workload.keys())
         return await self._run.backend.entrances({"module": module, "peers": peers, "config": config, "keys": keys})
 
     @property
     def run_id(self) -> str:
-        """Return the id that everything created by the backend has."""
+        """Return the id of the run, which labels every object that the backend creates."""
         return self._run.header.run_id
 
     @property
@@ -255,7 +259,7 @@ class Conductor:
         return self._run.backend.leftovers
 
     async def destroy(self) -> None:
-        """Remove the nodes.  Leftovers are reported, and make neither the run nor its verdict fail."""
+        """Remove the nodes, and report leftovers, which do not affect the verdict."""
         self._run.progress.phase("clean-up")
         reported = len(self._run.backend.leftovers)
         await asyncio.shield(self._run.backend.destroy())
@@ -267,7 +271,7 @@ class Conductor:
 
 
 def _concluded(run: RunContext) -> RunOutcome:
-    """Return the outcome with facts that only the end of a run shows."""
+    """Return the outcome with the facts that are known only at the end of a run."""
     watch, subject = run.watch, run.subject
 
     def last_words(end: Exit) -> str:
@@ -318,10 +322,11 @@ def deaths(
     started_monotonic_ns: int,
     last_words: Callable[[Exit], str],
 ) -> tuple[Death, ...]:
-    """Return every end of a server process, and every complaint in a node's own log (without a time, and not ordered).
+    """Return a Death for every exit of a server process, and for every complaint in a server's log.  A complaint has no
+    time and was not ordered; it may name its process (`pid`) and its distance from the end of the log
+    (`lines_before_end`).
 
-    last_words: last output of a process that ended by itself, which usually gives the reason.  A complaint may contain
-    its process and its distance from the end: `pid` and `lines_before_end`.
+    last_words: returns the last output of a process that ended by itself, which usually gives the reason
     """
     ended = [
         Death(
@@ -350,13 +355,14 @@ def deaths(
 
 
 AFTERMATH_NS = 3_000_000_000
-"""Seconds after a heal in which stalled connections and operations still belong to the healed fault."""
+"""Nanoseconds after a heal during which stalled connections and operations still count as effects of the fault."""
 
 
 def achieved_rate_hz(run_folder: Path, start_ns: int, end_ns: int, faults: Iterable[FaultRecord]) -> float | None:
-    """Return operations invoked per second of [start_ns, end_ns) outside faults; None if faults left less than 1 s.
+    """Return the number of operations invoked per second outside faults; None if less than 1 s was outside faults.
 
-    It reads the history a batch at a time.  Raises MalformedHistory if there is none.
+    start_ns, end_ns: the main phase
+    The history is read batch by batch.  Raises MalformedHistory if it does not exist.
     """
     struck: list[tuple[int, int]] = []
     calm_ns, covered_until = end_ns - start_ns, start_ns
@@ -376,7 +382,10 @@ def achieved_rate_hz(run_folder: Path, start_ns: int, end_ns: int, faults: Itera
 
 
 def _calm_invokes(rows: pa.RecordBatch, main: tuple[int, int], struck: list[tuple[int, int]]) -> int:
-    """Return the number of invokes of clients in this span of time, outside the others."""
+    """Return the number of clients' invokes in the main phase outside faults.
+
+    main: (begin, end) of the main phase
+    struck: (begin, end) of each fault, including its aftermath"""
     time_ns = rows["time_ns"].to_numpy()
     calm = (rows["type"].to_numpy() == Type.INVOKE) & (rows["process"].to_numpy() != NEMESIS)
     calm &= (time_ns >= main[0]) & (time_ns < main[1])
@@ -387,7 +396,7 @@ def _calm_invokes(rows: pa.RecordBatch, main: tuple[int, int], struck: list[tupl
 
 @contextlib.contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Inside, SIGTERM raises KeyboardInterrupt."""
+    """Make SIGTERM raise KeyboardInterrupt inside the context."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -396,7 +405,9 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 async def interruptible(conductor: Conductor, interrupted: Callable[[], None]) -> None:
-    """SIGTERM (a cancelled CI job) cleans up exactly as Ctrl-C does.  interrupted: called before cleaning up."""
+    """Conduct a run so that SIGTERM (a cancelled CI job), like Ctrl-C, cancels it and cleans up.
+
+    interrupted: called before the clean-up"""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -3,9 +3,10 @@
 *Copies.*  The nodes' data directories are copied just before each heal, at the end, and regularly if nodes truncate
 their logs.
 
-A data directory is copied with its process stopped, one node after another, each for well under 200 ms.  A live copy
-can mix the states before and after a truncation, and cause a false alarm.  A process already stopped or dead stays so.
-Copies are taken before each heal, because afterwards the uncommitted tails are gone and all logs agree.
+Nodes are copied one after another.  During its copy, a node's server is stopped, for well under 200 ms: a copy of a
+running server could mix the states before and after a truncation, and cause a false alarm.  A server that was already
+stopped or dead stays so.  Copies are made before each heal, because after a heal all logs soon agree, without the
+uncommitted tails.
 """
 
 from __future__ import annotations
@@ -41,9 +42,13 @@ from workloads.workload import Workload
 
 @dataclass
 class RunContext:
-    """One run. header: the content of test.json, rewritten by each `note`. nodes: empty until they are created.
-    outcome: the facts that phases have added so far; the conductor adds the rest.
-    records: the outcome of each fault so far, by the number of its card. ended: set to end the main phase early.
+    """The state of one run.
+
+    outcome: facts that phases have added so far; the conductor adds more at the end
+    header: content of test.json, which each `note` rewrites
+    nodes: nodes of the run; empty until they are created
+    records: number of a card -> record of its fault
+    ended: set to end the main phase early
     """
 
     spec: Spec
@@ -71,7 +76,7 @@ class RunContext:
         self.folder.write_json(TEST, as_json(self.header))
 
     def note_clocks(self) -> None:
-        """Note how far the clocks of the nodes are ahead of the harness' own, if they differ."""
+        """Record the backend's notes, and the leads of the nodes' clocks over the harness' clock, if they differ."""
         self.note(backend_notes=tuple(self.backend.notes), clocks=self.backend.clocks())
 
     @property
@@ -88,7 +93,7 @@ def prepare(
     clock: RunClock,
     watchers: Sequence[Watcher] = (),
 ) -> RunContext:
-    """Return the context of a run that is about to begin: everything is loaded, and no node is created."""
+    """Load everything that a run needs, and return the run's context.  No node is created."""
     subject, workload = load_subject(spec), load_workload(spec)
     backend = _backend(spec, backend_name, folder.run_id, subject)
     subject.keep(folder.root)
@@ -144,7 +149,9 @@ def _backend(spec: Spec, name: str, run_id: str, subject: Subject) -> Backend:
 
 
 class Copies:
-    """Numbers copies from 0; `taken` lists each node's part of every copy."""
+    """Copies of the nodes' data directories, numbered from 0.
+
+    taken: the copies so far, one entry per node and number"""
 
     def __init__(
         self,
@@ -154,7 +161,10 @@ class Copies:
         now_ns: Callable[[], int],
         copy: Callable[[Node, str], Awaitable[int]] = lambda node, aside: node.copy_data(aside),
     ) -> None:
-        """now_ns: the time since the test began.  copy: as `Subject.copy`."""
+        """Create an empty list of copies.
+
+        now_ns: returns the nanoseconds since the test began
+        copy: see `Subject.copy`"""
         self._copy = copy
         self._clock = clock
         self._now_ns = now_ns
@@ -166,9 +176,10 @@ class Copies:
         self._one_at_a_time = asyncio.Lock()
 
     async def take(self, when: str, *, leave_stopped: bool = False) -> list[Collected]:
-        """Copy every node's data directory into `nodes/<n>/copies/<number>/`; return the copies.
+        """Copy every node's data directory into `nodes/<n>/copies/<number>/`, and return the copies.
 
-        leave_stopped: True for the final copy, after which nothing may change.
+        when: reason for the copy, as recorded
+        leave_stopped: True for the final copy, after which servers must not continue
         """
         async with self._one_at_a_time:
             return await self._take(when, leave_stopped)

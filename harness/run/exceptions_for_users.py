@@ -1,4 +1,4 @@
-"""Exceptions whose message is one sentence for the user.  They are no bugs of the harness."""
+"""Exceptions whose message is one sentence for the user, and which are not caused by a bug of the harness."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _SENTENCES = (
 
 
 def expected() -> tuple[type[Exception], ...]:
-    """Return the exceptions whose message is a sentence for the user.  A module that is not loaded cannot have raised
-    one.
+    """Return the types of exceptions whose message is a sentence for the user.  Types in modules that are not loaded
+    are omitted, because they cannot have been raised.
     """
     loaded = [getattr(sys.modules[module], name) for module, name in _SENTENCES if module in sys.modules]
     return (OSError, *loaded)
 
 
 def sentences(problem: BaseException) -> list[str]:
-    """Return the problem in sentences, one for each exception of a group; [] if it is a bug of the harness."""
+    """Return the message of an exception, or the messages of a group; [] if any of them is a bug of the harness."""
     leaves = list(_leaves(problem))
     if all(isinstance(leaf, expected()) for leaf in leaves):
         return list(dict.fromkeys(map(_words, leaves)))
@@ -34,8 +34,8 @@ def sentences(problem: BaseException) -> list[str]:
 
 
 def mistakes_in(own_files: Collection[Path], problem: BaseException) -> list[str]:
-    """Return one sentence for each exception that a line of these files raised, such as a user's workload; [] if
-    another file raised one of them.
+    """Return one sentence for each exception of a group, if a line of `own_files`, such as a user's workload, raised
+    each of them; otherwise [].
     """
     found: list[str] = []
     for leaf in _leaves(problem):
@@ -55,8 +55,8 @@ def _words(problem: BaseException) -> str:
 
 
 def not_of_the_harness(problem: BaseException) -> bool:
-    """Return whether the system's file was wrong, or this machine lacks something: no test took place, and the harness
-    worked as intended.
+    """Return True if a user's file is wrong or this machine lacks something, so that no test took place, although the
+    harness worked as intended.
     """
     names = ("BrokenSystem", "CodeMistake", "BackendUnavailable")
     return all(type(leaf).__name__ in names for leaf in _leaves(problem))

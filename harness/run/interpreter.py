@@ -1,8 +1,8 @@
-"""The interpreter: turns generators into operations, paced, one at a time per process, and records both ends.
+"""The interpreter: it invokes the operations of generators at a given pace, and records each invoke and completion.
 
-A *thread* is a sequence of processes.  After an operation of unknown outcome its process is retired: it might still
-take effect at any time, so no later operation may claim to follow it.  The thread continues as a new process, `process
-+ concurrency`, with the same generator.
+A process has one operation at a time.  After an operation with an unknown outcome, its process is retired: the
+operation may still take effect at any time, so no later operation may claim to follow it.  A *thread* is a sequence of
+processes: it continues as a new process, `process + concurrency`, with the same generator.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from system_under_test.own.read_own_system import CodeMistake
 from workloads.generators import Generator, Pace, Steady, ThreadPace, Turn, Wait
 
 RETRY_S = 0.05
-"""Seconds before a request that failed is invoked again."""
+"""Seconds until a failed request is invoked again."""
 
 
 @dataclass
 class Tally:
-    """Operations so far, for the progress line and the achieved rate.
+    """Counts of the operations so far, for the progress line and the achieved rate.
 
-    took_s: function -> seconds that client nodes measured of each ok operation."""
+    took_s: function -> durations of its ok operations in seconds, as client nodes measured them"""
 
     invoked: int = 0
     by_type: dict[Type, int] = field(default_factory=lambda: dict.fromkeys(Type, 0))
@@ -42,12 +42,15 @@ class Tally:
             self.took_s.setdefault(f, array("f")).append(outcome.took_s)
 
     def took_ms(self) -> dict[str, float]:
-        """Return the median for each function that was measured."""
+        """Return function -> median duration in milliseconds."""
         return {f: round(median(took) * 1e3, 3) for f, took in self.took_s.items()}
 
 
 class Interpreter:
-    """hosts: client node -> its ClientHost."""
+    """Invoker and recorder of the operations of a run.
+
+    hosts: client node -> its ClientHost
+    timeout_s: time limit of an operation"""
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class Interpreter:
         clock: RunClock,
     ) -> None:
         self.wrong_request: Callable[[object], str] = lambda request: ""
-        """Function of the workload: returns one sentence if no client can execute the request, else ""."""
+        """Function of the workload that returns one sentence if no client can execute a request, else ""."""
         self._clock = clock
         self.tally = Tally()
         self._placements = placements
@@ -70,16 +73,16 @@ class Interpreter:
         self._pausing: set[asyncio.Future[None]] = set()
 
     def end(self) -> None:
-        """End `run`: no thread invokes anything more, and operations in progress continue to their outcome."""
+        """End `run`: threads invoke no further operations, and operations in progress continue to their outcome."""
         self._ended = True
         for pause in self._pausing:
             _wake(pause)
 
     async def ask(self, placement: Placement, request: Request) -> Outcome:
-        """Invoke one operation of one thread, recorded; retire the process if the outcome is unknown.
+        """Invoke one operation of a thread, and record it.  Retire the process if the outcome is unknown.
 
-        Raises CodeMistake if the user's client or workload is wrong, because its behaviour then proves nothing about
-        the system.
+        Raises CodeMistake for an error in the user's client or workload, because a run with such an error proves
+        nothing about the system.
         """
         if wrong := self.wrong_request(request):
             raise CodeMistake(wrong)
@@ -104,10 +107,12 @@ class Interpreter:
         until: float,
         pace: Pace | None = None,
     ) -> None:
-        """Let every thread invoke the requests of its generator until `until` (by the clock) or until `end`.
+        """Let every thread invoke the requests of its generator until `until` or `end`.  Return when the last operation
+        has its outcome.
 
-        rng_of, pace_rng_of: random streams for a thread's choices and its gaps. rate_hz: over all threads, with
-        exponential gaps; 0 = without a pause.  Returns when the last operation has its outcome.
+        rng_of, pace_rng_of: return the random generators for the choices and for the gaps of a thread
+        rate_hz: operations per second of all threads, with exponential gaps; 0 for no gaps
+        until: end by the clock, in seconds
         """
         thread_pace = ThreadPace(rate_hz / len(self._placements), until, self._clock.monotonic_s(), pace or Steady())
         async with asyncio.TaskGroup() as group:
@@ -123,12 +128,13 @@ class Interpreter:
         askers: Sequence[Placement] = (),
         heard: Callable[[Request, Outcome], None] = lambda request, outcome: None,
     ) -> dict[str, str]:
-        """Repeat each request until it is ok or `limit_s` is over.
+        """Repeat each request until it is ok or `limit_s` is over, or until a client reports that it can never be
+        created.  Return key -> "ok", or the last error of one of its requests.
 
-        askers: the threads that invoke them; by default those that write and follow the leader.  A request that failed
-        goes to the next thread that is free, because a thread may belong to a server that is down.
-        heard: called with each request and its outcome.  Returns key -> "ok", or the last error of one of its requests.
-        It ends if a client can never be created.
+        follow: called with a sentence about each failure
+        askers: threads that invoke the requests; by default those that write and follow the leader.  A failed request
+            goes to the next free thread, because the server of a thread may be down.
+        heard: called with each request and its outcome
         """
         leading = [p for p in self._placements if p.follows and not p.reads_only] or self._placements
         result = ["not invoked: the time was over"] * len(requests)
@@ -153,7 +159,7 @@ class Interpreter:
                     follow(f"{request.f} {request.key}: {result[number]}")
                     await self._clock.sleep(RETRY_S)
                     waiting.put_nowait(number)
-                    await asyncio.sleep(0)  # otherwise this thread would take it again
+                    await asyncio.sleep(0)  # otherwise this thread would get the same request again
             waiting.put_nowait(None)  # ends the next thread that waits
 
         await asyncio.gather(*(asker(p) for p in askers or leading))
@@ -184,7 +190,7 @@ class Interpreter:
             due = pace.after(due, self._clock.monotonic_s(), rng)
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep until the time is over or `end` is called."""
+        """Sleep for this number of seconds, or until `end` is called."""
         loop = asyncio.get_running_loop()
         pause: asyncio.Future[None] = loop.create_future()
         timer = loop.call_later(seconds, _wake, pause)

@@ -1,4 +1,4 @@
-"""Leaves the nodes of a run up after judging: `krucible run --keep`.
+"""Leave the nodes of a run up after judging: `krucible run --keep`.
 
     krucible run ── fork ──► runs the test, judges it, prints the verdict
          │                         │ keeps: it leaves the terminal, and holds the streams to the agents
@@ -6,9 +6,9 @@
          ▼                         until `krucible release`, or a SIGTERM: then it removes the nodes and ends
      the shell
 
-A cluster ends when the streams to its agents end, and the process that ran the test holds them.  So that process stays,
-and its parent ends with the exit code.  It remains the owner of everything created by the run.  So the clean-up of a
-dead harness (the reaper, the warden, the guard of a host) also works for a kept cluster.
+A cluster ends when the streams to its agents end.  The process that ran the test holds these streams, so it stays alive
+as the keeper, and its parent ends with the exit code.  The keeper remains the owner of the run.  So the clean-up after
+a dead harness (by the reaper, the warden, or the guard of a host) also works after a dead keeper.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Keeper:
-    """Keeps the nodes of one run.  A process of `apart` has one keeper.
+    """Keeper of the nodes of one run, in the child process that `apart` forked.
 
-    exit_code_to: the pipe to the parent.
+    exit_code_to: descriptor of the pipe to the parent
     """
 
     def __init__(self, policy: Policy, exit_code_to: int) -> None:
@@ -55,13 +55,15 @@ class Keeper:
         self._destroyed = False
 
     def conduct(self, conductor: Conductor, main: Coroutine[Any, Any, None]) -> None:
-        """Run `main`, which runs the conductor, on the loop that continues afterwards.  Raises the errors of `main`."""
+        """Run `main`, which runs the conductor, on an event loop that stays usable afterwards.  Raises as `main`
+        does."""
         self._runner.run(main)
         self._conductor = conductor
 
     @contextlib.contextmanager
     def agents_are_heard(self) -> Iterator[None]:
-        """Run the loop in a thread meanwhile, because a host that receives nothing for a minute removes everything."""
+        """Run the event loop in a thread inside the context, because a host that receives nothing for a minute removes
+        everything."""
         if self._conductor is None:
             yield
             return
@@ -77,9 +79,11 @@ class Keeper:
     def decide(
         self, root: Path, title: str, backend: str, results: Results, say: Callable[[str], None]
     ) -> KeptCluster | None:
-        """Restart the servers if the run must be kept; else return None. say: receives errors.
+        """If the nodes must be kept, restart the servers, record the cluster as kept, and return the record; else
+        return None.
 
-        Raises OSError if the cluster cannot be recorded as kept.
+        say: called with each error
+        Raises OSError if the cluster cannot be recorded.
         """
         wanted = self._policy == "always" or results.verdict is RunVerdict.INVALID
         if self._conductor is None or not wanted:
@@ -107,10 +111,8 @@ class Keeper:
             self._destroy()
 
     def stay(self, exit_code: int) -> None:
-        """If the nodes are kept: send the parent the exit code, detach from the terminal, and return once they are
-        removed.
-
-        Otherwise return at once.
+        """If the nodes are kept, send the exit code to the parent, detach from the terminal, wait for the release, and
+        remove the nodes.  Otherwise return at once.
         """
         if self._kept is None:
             return
@@ -133,11 +135,11 @@ class Keeper:
 
 
 def apart(policy: Policy) -> Keeper | int:
-    """Continue in a child of this process, which gets a keeper.  This process waits, and gets the child's exit code as
-    soon as the child has one, even if the child stays.
+    """Fork a child.  Return a Keeper in the child, and the child's exit code in the parent.  The parent gets the code
+    even if the child stays alive as a keeper.
 
-    Call it before there are threads.  Ctrl-C reaches both; SIGTERM and SIGHUP are forwarded.  If this process is
-    killed, the child ends as by SIGTERM.
+    Call this before any thread is started.  Ctrl-C reaches both processes; the parent forwards SIGTERM and SIGHUP.  If
+    the parent is killed, the child gets SIGTERM.
     """
     reading, writing = os.pipe()
     parent = os.getpid()
@@ -155,7 +157,9 @@ def apart(policy: Policy) -> Keeper | int:
 
 
 def _exit_code_of(child: int, reading: int, blocked: Set[int]) -> int:
-    """blocked: the mask of signals that this process had before the fork."""
+    """Wait for the exit code of the child, and forward signals to the child meanwhile.
+
+    blocked: mask of signals before the fork"""
 
     def pass_on(number: int, _: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -177,7 +181,7 @@ def _end_with_parent(number: int) -> None:
 
 
 def _leave_terminal() -> None:
-    """Detach from the terminal, so that none of its signals arrives, and readers of the output see its end."""
+    """Detach from the terminal, so that the terminal's signals do not arrive, and readers of the output see its end."""
     _end_with_parent(0)
     os.setsid()
     sys.stdout.flush()
@@ -189,7 +193,7 @@ def _leave_terminal() -> None:
 
 
 async def _sigterm() -> asyncio.Event:
-    """Return an event that SIGTERM sets from now on."""
+    """Return an event that is set when SIGTERM arrives."""
     came = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, came.set)
     return came

@@ -1,20 +1,21 @@
 """The phases of a run, in their order.
 
-    set_up                 servers are started until they are ready and led, clients are opened, objects are made
-    operations_and_faults  clients invoke operations, and a nemesis plays the cards of the run, both at once
-    recover                all that is broken is healed and proven healed, and every live node must catch up in time
-    final_reads            every object is read until that is ok, and once more at each server
-    collect                clients are closed, and what every node holds is copied
+    set_up                 servers are started until they are ready and have a leader, clients and objects are created
+    operations_and_faults  clients invoke operations, and a nemesis injects the scheduled faults, both at once
+    recover                all faults are healed, the heal is proven, and every live node must catch up in time
+    final_reads            every object is read until a read is ok, and once more at each server
+    collect                clients are closed, and the data, logs and traces of every node are copied
 
 *Recovery* records the evidence about each server.  A user's system may report so little that only the states of its
-processes are known.  Those servers are listed as `without_evidence`, and the checker looks for answers that clients got
-through them.  The limit is a time, and a server without processor time cannot keep it.  Agents send beacons at a steady
-rate.  So the share of beacons that a node's agent sent shows how much its node ran; the checker demands enough.
+processes are known.  Such servers are listed as `without_evidence`, and the checker looks for answers that clients got
+through them.  Recovery has a time limit, which a server without CPU time cannot meet.  Agents send beacons at a steady
+rate, so the fraction of due beacons that a node's agent sent shows how much CPU time the node got.  The checker demands
+a minimum.
 
-*Final reads.*  If a workload demands that all servers answer the same, each is read repeatedly until they do, or until
-the time is over.  A stale or empty copy shows only if that server itself is read.  A system that has not recovered is
-also read for a short time, because missing data must be seen.  If a workload states that its final reads need a
-recovered system, `checkers.judging.set_aside_unrecovered` separates proven violations from those that the
+*Final reads.*  If a workload demands that all servers return the same answers, each server is read repeatedly until
+they do, or until the time is over: only a read at a server itself shows that its copy is stale or empty.  A system that
+has not recovered is read for a short time too, so that missing data is detected.  If a workload states that its final
+reads need a recovered system, `checkers.judging.set_aside_unrecovered` separates proven violations from those that the
 missing recovery may explain.
 """
 
@@ -57,11 +58,11 @@ READY_LIMIT_S = 180.0
 
 
 class SetUpFailed(RuntimeError):
-    """The subject never became ready; the message names the missing condition."""
+    """The subject did not become ready in time; the message names the missing condition."""
 
 
 async def set_up(run: RunContext) -> None:
-    """Set the system up; return when the main phase may begin.  Raises SetUpFailed."""
+    """Set up the system, and return when the main phase may begin.  Raises SetUpFailed."""
     loading = asyncio.gather(*(host.load(run.subject.client_module) for host in run.hosts.values()))
     try:
         await _start_servers(run)
@@ -78,7 +79,8 @@ async def set_up(run: RunContext) -> None:
 
 
 async def _start_servers(run: RunContext) -> None:
-    """Start the servers; return when they are ready and, if they elect one, have a leader.  Raises SetUpFailed."""
+    """Start the servers.  Return when they are ready and, if the system elects a leader, have one.  Raises
+    SetUpFailed."""
     subject = run.subject
     await subject.install(run.nodes, seed=run.spec.seed, bug=run.spec.bug)
     await asyncio.gather(*(subject.start(node) for node in run.nodes))
@@ -92,9 +94,10 @@ async def _start_servers(run: RunContext) -> None:
 
 
 async def until_ready(subject: Subject, nodes: Sequence[Node], clock: RunClock, detail: Callable[[str], None]) -> None:
-    """Wait until the subject is ready. detail: receives what is missing.  Raises SetUpFailed.
+    """Wait until the subject is ready.
 
-    Set-up starts every server once.  So it fails as soon as a server is dead.
+    detail: called with the missing condition
+    Raises SetUpFailed after READY_LIMIT_S, or as soon as a server is dead, because set-up does not restart servers.
     """
     until_s = clock.monotonic_s() + READY_LIMIT_S
     while (missing := await subject.ready(nodes)) is not None:
@@ -107,7 +110,7 @@ async def until_ready(subject: Subject, nodes: Sequence[Node], clock: RunClock, 
 
 
 async def until_led(watch: RunWatch, node_count: int, clock: RunClock) -> None:
-    """Wait until every node has answered and one leads.  Raises SetUpFailed."""
+    """Wait until every node has answered and one of them is the leader.  Raises SetUpFailed."""
     until_s = clock.monotonic_s() + READY_LIMIT_S
     while clock.monotonic_s() < until_s:
         await watch.ask()
@@ -119,9 +122,7 @@ async def until_led(watch: RunWatch, node_count: int, clock: RunClock) -> None:
 
 
 def clients_of(run: RunContext) -> tuple[str, dict[str, str], dict[str, Any]]:
-    """Return the module of the clients, the address of each server, and the config of the clients; see
-    `ClientFactory`.
-    """
+    """Return the module, the peers (server -> address) and the config of the clients; see `ClientFactory`."""
     subject, spec = run.subject, run.spec
     peers = {node.name: f"{node.address}:{subject.port}" for node in run.nodes}
     config = {**subject.client_config(seed=spec.seed, bug=spec.bug), "functions": dict(run.workload.functions)}
@@ -135,7 +136,7 @@ def clients_of(run: RunContext) -> tuple[str, dict[str, str], dict[str, Any]]:
 
 
 def background_of(run: RunContext) -> dict[Placement, str]:
-    """Return each client of the workload's background load, and the function that it calls."""
+    """Return client of the workload's background load -> function that the client calls."""
     functions = [name for name, count in run.workload.background.items() for _ in range(count)]
     numbered = enumerate(functions, run.spec.concurrency)
     return {Placement(n, CLIENT_NODES[n % len(CLIENT_NODES)], follows=True, reads_only=True): f for n, f in numbered}
@@ -163,7 +164,9 @@ async def collect(run: RunContext) -> None:
 
 
 async def copy_logs(run: RunContext, when: str, *, leave_stopped: bool = False) -> None:
-    """Copy the data directory of every node now, and collect its logs and traces.  when: the reason, as recorded."""
+    """Copy the data directory of every node now, and collect its logs and traces.
+
+    when: reason for the copy, as recorded"""
     run.recorder.enter(Copying(when))
     taken: list[Collected] = []
     try:
@@ -176,13 +179,13 @@ async def copy_logs(run: RunContext, when: str, *, leave_stopped: bool = False) 
 
 
 LOAD_AGAIN_S = 0.1
-"""Seconds that a background load waits after a failed call."""
+"""Seconds until a background load calls again after a failed call."""
 BETWEEN_HEALS = "between heals"
-"""`when` of copies taken because a node truncates its log."""
+"""Value of `when` for regular copies, which are made if nodes truncate their logs."""
 
 
 async def operations_and_faults(run: RunContext) -> None:
-    """Run operations and faults; return when the time is over, or once `run.ended` is set and everything in progress
+    """Run operations and faults.  Return when the time is over, or when `run.ended` is set and everything in progress
     has ended.
     """
     spec, began_ns = run.spec, run.recorder.now_ns()
@@ -217,9 +220,9 @@ async def operations_and_faults(run: RunContext) -> None:
 
 
 async def _load(run: RunContext, placement: Placement, function: str, over: asyncio.Event) -> None:
-    """Call a function of the background load repeatedly until this phase is over; no history records it.
+    """Call a function of the background load repeatedly until the main phase is over.  The calls are not recorded.
 
-    Each request has a random value, so that all that the client chooses follows from the seed.
+    Each request has a random value, from which the client derives its choices, so that they follow from the seed.
     """
     host, rng = run.hosts[placement.client_node], run.spec.rng(f"background/{placement.thread}")
     while not over.is_set():
@@ -232,7 +235,7 @@ async def _load(run: RunContext, placement: Placement, function: str, over: asyn
 
 
 async def _copy_regularly(run: RunContext, began_ns: int, every_s: float, over: asyncio.Event) -> None:
-    """Copy all logs at this interval until this phase is over; a copy in progress is completed."""
+    """Copy all logs at this interval until the main phase is over.  A copy in progress is completed."""
     while True:
         last_ns = run.copies.taken[-1].taken_ns if run.copies.taken else began_ns
         try:
@@ -277,11 +280,11 @@ def _fault_changed(run: RunContext, record: FaultRecord) -> None:
 
 UNANSWERED = "caught_up() has not answered yet"
 _NUMBER = re.compile(r"\d+(\.\d+)?\b")
-"""Reasons that differ only in a number, such as an offset, count as one reason."""
+"""Number in a reason, such as an offset.  Reasons that differ only in numbers count as one reason."""
 
 
 async def recover(run: RunContext) -> None:
-    """Heal, and wait until every live node has caught up or the limit is over."""
+    """Heal all faults, and wait until every live node has caught up or the time limit is over."""
     killed = {node for record in run.records.values() for node in record.killed}
     recovery = SystemRecovery(
         run.subject, run.nodes, run.spec.keys, run.spec.recovery_limit_s, run.clock, run.progress.detail
@@ -294,8 +297,11 @@ async def recover(run: RunContext) -> None:
 
 @dataclass
 class SystemRecovery:
-    """The recovery of a system.  found: its record in the journal; complete only when `run` has returned. detail:
-    receives what is awaited."""
+    """The recovery of a system after the main phase.
+
+    limit_s: time limit
+    detail: called with the condition that is awaited
+    found: record of the recovery; complete once `run` has returned"""
 
     subject: Subject
     nodes: Sequence[Node]
@@ -308,7 +314,9 @@ class SystemRecovery:
         self.found = Recovery(needed=bool(self.nodes), limit_s=self.limit_s)
 
     async def run(self, cluster: Cluster, restart: Collection[str]) -> None:
-        """restart: the servers that a fault killed."""
+        """Heal all faults, and wait until the system has recovered.
+
+        restart: servers that faults killed"""
         if not self.nodes:
             return
         proof = await heal_all(cluster, restart=restart)
@@ -329,7 +337,7 @@ class SystemRecovery:
                 if not limit.expired():
                     raise
                 not_known |= waiting_for == UNANSWERED
-                break  # the remaining time is not needed: the state it waited for already holds
+                break  # the time limit is over
             states, voters = await self._states(), self.subject.declares.voters(self.nodes)
             if dead := _majority_dead({node.name: states[node.name] for node in voters}):
                 not_known = False
@@ -353,7 +361,7 @@ class SystemRecovery:
         self._look_at(await self._states())
 
     def _beats_sent(self, first: Marks, last: Marks, seconds: float) -> dict[str, float]:
-        """Return server -> share of the beacons due in this time that its agent sent."""
+        """Return server -> fraction of the due beacons that its agent sent in this time."""
         due = max(1.0, seconds * 1e3 / CALM_INTERVAL_MS)
         sent: dict[str, list[int]] = {}
         for link in first.keys() & last.keys():
@@ -365,7 +373,7 @@ class SystemRecovery:
         return {node.name: state for node, state in zip(self.nodes, states, strict=True)}
 
     def _look_at(self, states: Mapping[str, ProcessState]) -> None:
-        """Add the evidence about each server, and the live servers without any evidence but their process."""
+        """Record the evidence about each server, and the live servers about which only the process state is known."""
         looked = self.subject.looked_at([name for name, state in states.items() if state != "dead"])
         words = {name: looked[name].words if name in looked else () for name in states}
         self.found = replace(
@@ -376,7 +384,8 @@ class SystemRecovery:
 
 
 class WaitReasons:
-    """Reasons for which recovery waited, and for how long.  The last poll alone may show a transient error."""
+    """Reasons why recovery waited, each with its duration.  The reason of the last poll alone may be a transient
+    error."""
 
     def __init__(self) -> None:
         self._lasted: Counter[str] = Counter()
@@ -384,14 +393,17 @@ class WaitReasons:
         self._last, self._until_s = "", 0.0
 
     def lasted(self, words: str, until_s: float) -> None:
-        """Add the time from the previous poll to until_s, in seconds since recovery began."""
+        """Add the time since the previous poll to the duration of a reason.
+
+        until_s: present time, in seconds since recovery began"""
         self._last = _NUMBER.sub("#", words)
         self._words[self._last] = words
         self._lasted[self._last] += round((until_s - self._until_s) * 1e9)
         self._until_s = until_s
 
     def words(self) -> str:
-        """Return the reason that lasted longest; with its share of the time, and the last one, if that differs."""
+        """Return the reason with the longest duration.  If the last reason differs, add it, and the fraction of the
+        time of the first."""
         longest = max(self._lasted, key=lambda reason: (self._lasted[reason], reason == self._last))
         if longest == self._last:
             return self._words[longest]
@@ -400,21 +412,22 @@ class WaitReasons:
 
 
 def _majority_dead(states: Mapping[str, ProcessState]) -> str:
-    """Return the servers that died unexpectedly, if they are a majority: they stay dead, so waiting is useless."""
+    """Return the dead servers in words if they are a majority, else "".  They died unexpectedly and are not restarted,
+    so waiting is useless."""
     dead = [name for name, state in states.items() if state == "dead"]
     return f"{listed(dead)} died" if 2 * len(dead) > len(states) else ""
 
 
 READ_LIMIT_S = 20.0
-"""Seconds for the reads at one server."""
+"""Maximum seconds for the reads at one server."""
 UNRECOVERED_LIMIT_S = 5.0
-"""Seconds for all reads of a system that has not recovered: most of them would never be ok."""
+"""Maximum seconds for all reads of a system that has not recovered, because most reads would never be ok."""
 AGAIN_S = 0.5
-"""Seconds between two rounds of reads of servers that must come to answer the same."""
+"""Seconds between two rounds of reads at servers that must return the same answers."""
 
 
 async def final_reads(run: RunContext) -> None:
-    """Read every object, for as long as the system may take to recover."""
+    """Read every object, with the time limit of the recovery."""
     reads = FinalReads(run.workload, run.interpreter, run.spec.placements(), run.clock)
     each = reads_each_server_at_end(run.subject.declares, run.workload)
     servers = [node.name for node in run.nodes] if each else []
@@ -427,8 +440,10 @@ async def final_reads(run: RunContext) -> None:
 
 
 class FinalReads:
-    """The final reads of a run.  by_key: key -> "ok" if any read of it was, else the last error.  by_server: the same
-    for each server alone."""
+    """The final reads of a run.
+
+    by_key: key -> "ok" if any read of the key was ok, else the last error
+    by_server: server -> the same for reads at this server only"""
 
     def __init__(
         self, workload: Workload, interpreter: Interpreter, placements: Sequence[Placement], clock: RunClock
@@ -444,7 +459,11 @@ class FinalReads:
     async def run(
         self, recovered: bool, limit_s: float, servers: Collection[str], detail: Callable[[str], None]
     ) -> None:
-        """servers: each is read once more, by a separate client. detail: receives what is awaited."""
+        """Read every object, then read it at each server.
+
+        recovered: False shortens the time limits
+        servers: servers that are read one by one, each by a client of its own
+        detail: called with the condition that is awaited"""
         limit_s, each_s = (limit_s, READ_LIMIT_S) if recovered else (UNRECOVERED_LIMIT_S, UNRECOVERED_LIMIT_S)
         self.by_key = await self._interpreter.until_ok(self._requests, limit_s, detail)
         own = {name: [p for p in self._placements if p.thread % len(servers) == i] for i, name in enumerate(servers)}
@@ -458,7 +477,7 @@ class FinalReads:
     async def _read_each(
         self, few: Sequence[Request], served: Mapping[str, Sequence[Placement]], limit_s: float
     ) -> bool:
-        """Read every server once.  Return True if they agreed, or need not agree."""
+        """Read every server once.  Return True if the servers agreed or need not agree."""
         answers: dict[str, dict[str, object]] = {name: {} for name in served}
 
         def hearing(name: str) -> Callable[[Request, Outcome], None]:
@@ -477,6 +496,6 @@ class FinalReads:
 
 
 def _unordered(payload: str | None) -> object:
-    """Return a list as a multiset: two servers may return one set in two orders."""
+    """Return a list sorted, because two servers may return the same set in different orders."""
     shown = None if payload is None else json.loads(payload)
     return sorted(map(str, shown)) if isinstance(shown, list) else shown

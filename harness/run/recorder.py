@@ -1,12 +1,12 @@
 """The recorder of all events of a run, in the order in which the harness saw them, and the run's folder.
 
-Requests and answers of clients go to the history, and are on disk within a second.  The harness' own actions go to the
-journal (`checkers/record/run_record.py`), and are on disk at once.
+Requests and answers of clients are recorded in the history, and written within a second.  The harness' own actions are
+recorded in the journal (`checkers/record/run_record.py`), and written at once.
 
-Rows are kept as tuples, in the order of the schema, and turned into Arrow once a second: a recorder that converted
-each event would be the slowest part of the harness.
+Rows are kept as tuples, in the order of the schema, and converted to Arrow once a second, because converting each event
+by itself would be the slowest part of the harness.
 
-*Run folder.*  There is one per run, and all its data is in it before checking begins (results/README.md).
+*Run folder.*  Each run has one, and all data of the run is in it before judging begins (results/README.md).
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from system_under_test.client import Outcome, Request
 
 
 class Recorder:
-    """Appends to `history.arrows` and to the journal beside it.  Not thread-safe: one event loop records.
+    """Writer of `history.arrows` and of the journal beside it.  Not thread-safe: use it from one event loop.
 
-    started_monotonic_ns: the zero of `time_ns`, when the test began. on_flush: receives every batch once it is on disk;
-    it never changes again, so it may be passed to another thread.
+    started_monotonic_ns: monotonic time at which the test began, the zero of `time_ns`
+    on_flush: called with every batch once it is written.  The batch does not change afterwards, so another thread may
+        read it.
     """
 
     def __init__(
@@ -58,9 +59,9 @@ class Recorder:
         """Number of a card -> number of measurements of its fault in the journal."""
 
     def begin(self) -> int:
-        """Start the test's time now, not when its folder was made: set the new zero of `time_ns`, as a monotonic time.
+        """Set the zero of `time_ns` to the present time, and return it as a monotonic time.
 
-        Raises ValueError if something was recorded already.
+        Raises ValueError if an event was recorded before.
         """
         if self.count:
             raise ValueError("the clock of a test cannot be set back to zero once something was recorded")
@@ -71,14 +72,14 @@ class Recorder:
         return self._clock.monotonic_ns() - self.started_monotonic_ns
 
     def invoke(self, process: int, request: Request) -> None:
-        """Record an invoke; call this before the operation leaves."""
+        """Record an invoke.  Call this before the request is sent."""
         self._add(
             process, Type.INVOKE, request.f, request.key, request.value, request.value2, request.payload, None, ""
         )
 
     def complete(self, process: int, request: Request, outcome: Outcome) -> None:
-        """Record a completion; call this after the answer has arrived.  Unless it was OK, the row contains the
-        request's own values."""
+        """Record a completion.  Call this after the answer has arrived.  Unless the outcome is OK, the row contains the
+        values of the request."""
         answered = outcome if outcome.type is Type.OK else request
         self._add(
             process,
@@ -93,14 +94,14 @@ class Recorder:
         )
 
     def enter(self, happened: Happened) -> int:
-        """Write an event of the journal; return its time in ns."""
+        """Write an event to the journal, and return its time in ns."""
         entry = JournalEntry(self.now_ns(), self.count, happened)
         self._journal.write(line_of(entry) + "\n")
         self._journal.flush()
         return entry.time_ns
 
     def fault_changed(self, record: FaultRecord) -> None:
-        """Write the changes of a fault."""
+        """Write the changes of a fault to the journal."""
         number = record.card.number
         fresh = record.measured[self._measured[number] :]
         self._measured[number] = len(record.measured)
@@ -111,7 +112,7 @@ class Recorder:
         self.enter(JournalEnd(self.count))
 
     def flush(self) -> int:
-        """Write the buffered events; return their number."""
+        """Write the buffered events, and return their number."""
         rows, self._rows = self._rows, []
         if rows:
             columns = zip(*rows, strict=True)
@@ -144,7 +145,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The folder of one run.  beside: options of the caller that the rerun command must contain, too."""
+    """The folder of one run.
+
+    beside: options outside of the spec that the rerun command must contain"""
 
     root: Path
     beside: tuple[str, ...] = ()
@@ -175,15 +178,15 @@ class RunFolder:
         return folder
 
     def write_json(self, name: str, data: object) -> None:
-        """Write atomically, so that neither a reader nor a kill leaves half a file."""
+        """Write a JSON file atomically, so that no reader sees half a file, even after a kill."""
         part = self.root / f".{name}.part"
-        # Indented by msgspec: with `indent` json itself encodes in Python, fifteen times as slowly.
+        # msgspec indents, because json with `indent` encodes in Python, which takes fifteen times as long.
         part.write_bytes(msgspec.json.format(json.dumps(data).encode(), indent=1) + b"\n")
         part.replace(self.root / name)
 
 
 def header_of(spec: Spec, folder: RunFolder, backend: str, started: datetime, started_monotonic_ns: int) -> Header:
-    """Return the content of test.json for a run that is about to begin; the schedule is added once it is dealt."""
+    """Return the content of test.json before a run begins.  The schedule is added when it is generated."""
     return Header(
         run_id=folder.run_id,
         started_monotonic_ns=started_monotonic_ns,
@@ -205,7 +208,7 @@ def header_of(spec: Spec, folder: RunFolder, backend: str, started: datetime, st
 def revision() -> Revision:
     """Return the revision of this repository.
 
-    An installed package has none, even if its environment is inside the repository of another project.
+    An installed package has no revision, even if its environment is inside the repository of another project.
     """
     if not (_ROOT / ".git").exists():
         return Revision()

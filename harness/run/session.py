@@ -1,4 +1,4 @@
-"""One call of the command line: choose the backend, run, judge, return the result for the user.
+"""One test from beginning to end: choose the backend, run, judge, and return the result.
 
 Spark starts in the background before the first container, so that the user does not wait for Spark's cold start.
 """
@@ -50,14 +50,18 @@ if TYPE_CHECKING:
 
 
 IN_PROCESS = "in process"
-"""Value in place of a Spark master: judge without Spark."""
+"""Value of `where` that means: judge without Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """A judged run. exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed.
-    results: as in results.json. rerun: the command that repeats it.
-    stored: address of the upload, "" if there is none. kept: its cluster, if it was left up.
+    """A judged run.
+
+    results: content of results.json
+    rerun: command that repeats the test
+    stored: address of the uploaded run, or ""
+    kept: cluster of the run, if it was left up
+    exit_code: 0 valid, 1 invalid, 2 unknown, 3 the harness failed
     """
 
     folder: Path
@@ -83,7 +87,7 @@ class JudgedRun:
         return self.folder / "report.html"
 
     def __str__(self) -> str:
-        """Return the verdict, the drawn leading witness, the report's path, and the rerun command."""
+        """Return the verdict, a drawing of the first witness, the report's path, and the rerun command."""
         drawn = io.StringIO()
         for finding in findings(self.results)[:1]:
             show_witness(finding.lead.witness, compact=True, file=drawn)
@@ -97,9 +101,10 @@ class JudgedRun:
 
 
 def run(spec: Spec, results: str | Path = "results", *, spark_master: str | None = None) -> JudgedRun:
-    """Run one test on this machine and judge it; progress goes to stderr.
+    """Run one test on this machine and judge it.  Progress is printed on stderr.
 
-    A limit of the spec that is the default is stretched like its faults, and the nemesis `all` is written out.
+    Default limits of the spec are stretched by the same factor as the spec's faults, and the nemesis `all` is replaced
+    by all kinds that fit.
 
     Raises WrongSpec for a test that cannot be run, BackendUnavailable and OSError only before the folder of the run
     exists, and KeyboardInterrupt after cleaning up.
@@ -112,10 +117,12 @@ def run(spec: Spec, results: str | Path = "results", *, spark_master: str | None
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """Work concurrent with a run, and its results.
+    """Options of a run that are not part of its spec.
 
-    metrics: ADDRESS:PORT at which to serve them.  store: the object store that gets the run when it has ended.
-    keeper: leaves the nodes up afterwards; its owner calls `stay`.  beside: as of `RunFolder`.
+    metrics: ADDRESS:PORT at which to serve metrics, or ""
+    store: address of the object store to which the run is uploaded at its end, or ""
+    keeper: keeper that may leave the nodes up; its owner must call `stay`
+    beside: see `RunFolder`
     """
 
     metrics: str = ""
@@ -132,10 +139,10 @@ def run_and_judge(
     note_folder: Path | None = None,
     aside: Aside = Aside(),
 ) -> JudgedRun:
-    """Run one test and judge it.  Its results.json exists however the run ends.
+    """Run one test and judge it.  Write its results.json even if the run fails.
 
-    note_folder: a file that receives the path of the run's folder as soon as the folder exists.  Raises
-    BackendUnavailable and OSError only before the run's folder exists, and KeyboardInterrupt after cleaning up.
+    note_folder: file to which the path of the run's folder is written as soon as the folder exists
+    Raises BackendUnavailable and OSError only before the run's folder exists, and KeyboardInterrupt after cleaning up.
     """
     progress = Progress(console)
     spark = SparkJudge(spark_master)
@@ -167,7 +174,7 @@ def run_and_judge(
             spark_end.start()
             report_interruption(run.root, progress)
             raise KeyboardInterrupt from None
-        except (Exception, SystemExit) as problem:  # noqa: BLE001 - a run that began leaves a verdict in every case
+        except (Exception, SystemExit) as problem:  # noqa: BLE001 - a run that began gets a verdict in every case
             found = _kept(run.root, problem, [Path(spec.workload)] if spec.workload.endswith(".py") else [])
         _note_in_lake(lake_of(results), run.root, progress.say)
         stored = _uploaded(run.root, aside.store, progress) if aside.store else ""
@@ -186,7 +193,8 @@ def run_and_judge(
 
 @contextlib.contextmanager
 def _watchers(spec: Spec, aside: Aside, say: Callable[[str], None]) -> Iterator[list[Watcher]]:
-    """Yield the observers of the run that are served until it is judged.  Raises OSError if metrics cannot be."""
+    """Yield the observers of the run, and serve metrics until the context ends.  Raises OSError if metrics cannot be
+    served."""
     if not aside.metrics:
         yield []
         return
@@ -209,9 +217,11 @@ def _conduct(
     watchers: Sequence[Watcher],
     keeper: Keeper | None = None,
 ) -> None:
-    """Run the test to its end.  prepared: the run on a clock.  virtual_time: of its backend.
+    """Run the test to its end.  Raises as `interruptible` does.
 
-    Raises as `interruptible`."""
+    prepared: returns the context of the run, given a clock
+    virtual_time: True if the backend needs virtual time
+    interrupted: see `interruptible`"""
     if keeper is not None:
         conductor = Conductor(prepared(MACHINE), watchers, leaves_nodes=True)
         keeper.conduct(conductor, interruptible(conductor, interrupted))
@@ -235,13 +245,13 @@ def judge_again(
     trust: bool = False,
     came_from: Store | None = None,
 ) -> JudgedRun:
-    """Judge the stored run in `root` again.  trust: as in `judge`.
+    """Judge the stored run in `root` again.
 
-    where: a Spark master; None for Spark inside this process; IN_PROCESS for no Spark.
-    came_from: the store whose mirror holds `root`; the nodes of a cluster read the run there.
+    where: Spark master; None for Spark in this process; IN_PROCESS to judge without Spark
+    trust: see `judge`
+    came_from: store from which the run in `root` was fetched; the nodes of a Spark cluster read the run there
 
-    Raises the errors of `judge`.  Then results.json gives the reason, and the earlier results are kept
-    (`results_before`).
+    Raises as `judge` does.  Then results.json contains the reason, and the earlier results are kept (`results_before`).
     """
     progress = Progress(console)
     shelf: RunShelf | None = None
@@ -286,8 +296,8 @@ def judge_again(
 
 
 def _uploaded(root: Path, store: str, progress: Progress) -> str:
-    """Upload the run.  Returns its address, "" if the upload failed: then the run keeps its verdict and its folder, but
-    unless it is a finding, the exit code says that the harness failed.
+    """Upload the run, and return its address; "" if the upload failed.  A failed upload changes neither the verdict nor
+    the folder, but the exit code becomes that of a failed harness, unless the run is invalid.
     """
     from harness.store import Store
 
@@ -300,7 +310,8 @@ def _uploaded(root: Path, store: str, progress: Progress) -> str:
 
 
 def _note_in_lake(folder: Path, root: Path, say: Callable[[str], None]) -> None:
-    """Add the run to the lake.  A run that cannot be added keeps its verdict: the lake is no evidence."""
+    """Add the run to the lake.  If that fails, print the reason; the verdict does not change, because the lake is no
+    evidence."""
     try:
         Lake(folder).add(root)
     except (OSError, ValueError) as problem:
@@ -308,7 +319,8 @@ def _note_in_lake(folder: Path, root: Path, say: Callable[[str], None]) -> None:
 
 
 def _kept(root: Path, problem: Exception | SystemExit, own_files: Collection[Path]) -> Results:
-    """Act like `_failed`.  Raises OSError with one sentence if the folder of the run cannot be written any more."""
+    """Return the result of `_failed`.  If the run's folder can no longer be written, raise OSError with one
+    sentence."""
     try:
         return _failed(root, problem, own_files)
     except OSError as refusal:
@@ -318,7 +330,8 @@ def _kept(root: Path, problem: Exception | SystemExit, own_files: Collection[Pat
 
 
 def _failed(root: Path, problem: Exception | SystemExit, own_files: Collection[Path] = ()) -> Results:
-    """Return the results of a run that could not continue; a bug of the harness also leaves its traceback."""
+    """Record the failure of a run that could not continue, and return its results.  For a bug of the harness, keep the
+    traceback too."""
     if isinstance(problem, SystemExit):
         ended = f"code of the system, the workload or a checker ended the program (SystemExit: {problem.code})"
         return record_failure(root, f"{ended}; where it did so is in {TRACEBACK}", problem)
@@ -331,7 +344,7 @@ def _failed(root: Path, problem: Exception | SystemExit, own_files: Collection[P
 
 
 def _prewarm_report() -> None:
-    """Compile the templates while nodes start, so that the user does not wait for the report."""
+    """Compile the report's templates while nodes start, so that the user does not wait for them at the end."""
     from harness.report.render import prewarm
 
     prewarm()

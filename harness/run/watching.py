@@ -1,14 +1,14 @@
-"""Watches a running test: leaders, stalls of the harness' own event loop, and the status line for the user.
+"""Observers of a running test: leaders, stalls of the harness' own event loop, and online checks.
 
 *Online checks.*  About once a second, new rows of the history, traces and logs are judged in a thread.
 
-The event loop does only two things.  It passes on batches that the recorder has written and no longer changes.  It
-fetches rows of traces through the agents, outside the data network.  The thread builds tables and text and calls the
-kernels, which run without the interpreter's lock.  A look begins only when the previous one has ended, so a slow
-machine gets fewer looks and never a backlog: `behind_s` is the longest duration of a look.
+The event loop only passes on batches that the recorder has written and no longer changes, and fetches rows of traces
+through the agents, outside the data network.  The thread builds tables and text and calls the kernels, which run
+without the interpreter's lock.  A look begins only when the previous look has ended.  So a slow machine makes fewer
+looks and never has a backlog.  `behind_s` is the longest duration of a look.
 
-Online findings are no verdict.  The sealed run is judged on Spark as usual, and must find them too (`contradictions`).
-If it does not, one of the two is wrong, and the harness reports that as its own failure.
+Online findings are no verdict.  The sealed run is judged on Spark as usual, and that judgement must have the same
+findings (`contradictions`).  If it does not, one of the two is wrong, and the harness reports a failure of its own.
 """
 
 from __future__ import annotations
@@ -34,18 +34,24 @@ STATUS_EVERY_S = 0.25
 PROCESSOR_EVERY_S = 2.0
 SAMPLES_MAX = 5_000
 REPORTS_MAX = 20_000
-"""Maximum number of reports, so that a system whose status always changes does not fill the memory."""
+"""Maximum number of reports, so that a system whose status changes all the time does not fill the memory."""
 STALL_MS = 500.0
-"""Minimum stall of the harness' own loop that is reported: after a longer one, a latency may be caused by the
-harness.
+"""Minimum stall of the harness' event loop, in milliseconds, that is reported.  After a longer stall, the harness may
+have caused a measured latency.
 """
 
 
 @dataclass
 class RunWatch:
-    """Observations of a running test.  statuses: the latest status that each node reported. leaders: every leader seen,
-    in order.  processor: node -> its measurements of its processors. reports: each change of a node's report.  late_ms:
-    delays of this event loop, measured ten times a second. seen: called with every answer of all nodes.
+    """Observations of a running test.
+
+    statuses: node -> its latest status
+    leaders: all leaders that were observed, in order
+    reports: all changes of the nodes' reports
+    stalls: long delays of this event loop
+    processor: node -> measurements of its processors
+    late_ms: delays of this event loop, measured ten times a second
+    seen: called with the statuses of all nodes after each poll
     """
 
     subject: Subject
@@ -59,11 +65,11 @@ class RunWatch:
     processor: dict[str, list[ProcessorSums]] = field(default_factory=dict)
     late_ms: list[float] = field(default_factory=list)
     _standing: dict[str, int] = field(default_factory=dict)
-    """Node -> the index in `reports` of its current report."""
+    """Node -> index of its latest report in `reports`; no entry for a node that did not answer the latest poll."""
     seen: Callable[[Sequence[NodeStatus]], None] = lambda statuses: None
 
     async def ask(self) -> list[NodeStatus]:
-        """Return the current status of every node; silent nodes are left out."""
+        """Return the present status of every node that answers."""
         answers = await asyncio.gather(*(self._status(node) for node in self.nodes))
         answered = [(time_ns, status) for time_ns, status in answers if status is not None]
         fresh = [status for _, status in answered]
@@ -77,10 +83,10 @@ class RunWatch:
         return fresh
 
     def _keep_reports(self, answered: Sequence[tuple[int, NodeStatus]]) -> None:
-        """Add each report that differs from the last one of its node; otherwise that one still holds.  It does not hold
-        through a silence, because the node's state in that time is unknown.
+        """Add a new report for each node whose status has changed; otherwise extend the node's last report.  A report
+        is not extended after a poll without an answer, because the node's state at that time is unknown.
 
-        A report has the time of its own answer, because a paused node delays the end of a round by seconds.
+        Each report has the time of its own answer, because a paused node can delay the end of a poll by seconds.
         """
         standing, self._standing = self._standing, {}
         for now_ns, status in answered:
@@ -101,7 +107,7 @@ class RunWatch:
         try:
             status = await self.subject.status(node)
         except OSError:
-            status = None  # its agent does not answer now; a verb that needs the node will report why
+            status = None  # the node's agent does not answer; the next verb that needs the node reports why
         return self.recorder.now_ns(), status
 
     def leader(self) -> NodeStatus | None:
@@ -116,7 +122,7 @@ class RunWatch:
             await self.clock.sleep(STATUS_EVERY_S)
 
     async def mind_the_loop(self) -> None:
-        """Detect, forever, when this event loop did not run in time."""
+        """Measure, forever, the delays of this event loop."""
         while True:
             before = self.clock.monotonic_s()
             await self.clock.sleep(0.1)
@@ -126,7 +132,7 @@ class RunWatch:
                 self.stalls.append(Stall(self.recorder.now_ns(), round(late_ms, 1)))
 
     def lateness(self) -> dict[str, float]:
-        """Return quantiles of `late_ms`; {} while there are none."""
+        """Return quantiles of `late_ms`; {} before the first measurement."""
         if not self.late_ms:
             return {}
         in_order = sorted(self.late_ms)
@@ -134,7 +140,7 @@ class RunWatch:
         return {name: round(in_order[int(share * (len(in_order) - 1))], 1) for name, share in places.items()}
 
     async def mind_the_machine(self, health: Callable[[], Awaitable[HostHealth]]) -> None:
-        """Record every few seconds, forever, how long processes waited for a processor on each node."""
+        """Record, forever, every few seconds the measurements of each node's processors."""
         while True:
             time_ns = self.recorder.now_ns()
             for node, sums in (await health()).processor.items():
@@ -151,26 +157,29 @@ class RunWatch:
 
 
 def _same(before: Report, now: Report) -> bool:
-    """Return whether a node reports the same as before, and of the same disk if it names one."""
+    """Return True if two reports of a node are equal.  The disk may be missing in the second."""
     said = (now.node, now.epoch, now.role, now.leader)
     return said == (before.node, before.epoch, before.role, before.leader) and now.disk in ("", before.disk)
 
 
 EVERY_S = 1.0
 FETCH_LIMIT_S = 2.0
-"""Seconds that a node may take to send new rows; then the next look fetches again."""
+"""Maximum seconds that a node may take to send new rows.  After that, the next look fetches them."""
 
 LINEARIZABILITY = "linearizability"
 
 
 class OnlineDisagreement(AssertionError):
-    """The online core and the judge of the sealed run contradict each other about the same events."""
+    """The online checks and the judgement of the sealed run contradict each other about the same events."""
 
 
 class Online:
-    """The online checks of a run.  stream: history.arrows of this run. checkers: names of those that will judge the
-    sealed run; rules of others are skipped. record: actions and findings so far. found: called on the event loop with
-    the findings of a look, and their time (ns since the test began); by default they are only recorded.
+    """The online checks of a run.
+
+    stream: path of the run's history.arrows
+    checkers: names of the checkers that will judge the sealed run; rules of other checkers are skipped
+    record: counts and findings so far
+    found: called on the event loop with the findings of a look and their time in ns since the test began
     """
 
     def __init__(
@@ -197,26 +206,24 @@ class Online:
         self._logs = OnlineLogs()
 
     def hand_over(self, batch: pa.RecordBatch) -> None:
-        """Receive the next events of the history, already on disk (the recorder's `on_flush`)."""
+        """Add the next batch of the history, which is already on disk (the recorder's `on_flush`)."""
         self._batches.append(batch)
 
     def follow(self, lives: Mapping[str, Live], *, one_clock: bool = False) -> None:
-        """Judge the traces and logs of these nodes too, from their beginning.
+        """Judge the traces and logs of these nodes from their beginning.
 
-        lives: all servers. one_clock: True if they share a monotonic clock, so that times of two nodes are
-        comparable.
+        lives: server -> its traces and logs, for all servers
+        one_clock: True if all servers share a monotonic clock, so that times of two servers are comparable
         """
         self._lives = lives
         self._marks = OnlineMarks(tuple(lives)) if one_clock else None
 
     def copied(self, copies: Sequence[Collected]) -> None:
-        """Judge the content of these copies of data directories beyond the stable part of their logs."""
+        """Judge, at the next look, the entries in these copies that are beyond the stable part of their logs."""
         self._copies += [copy for copy in copies if copy.node in self._lives]
 
     async def watch(self) -> None:
-        """Look, forever, or until a look fails: then that is reported, and the sealed run is judged without these
-        checks.
-        """
+        """Look, forever, or until a look fails.  After a failure, the sealed run is judged without online checks."""
         while not self.record.failure:
             began = self._clock.monotonic_s()
             await self.look()
@@ -226,16 +233,16 @@ class Online:
         await asyncio.Event().wait()
 
     async def look(self) -> None:
-        """Judge what is new since the last look."""
+        """Judge all rows that are new since the last look."""
         batches, self._batches = self._batches, []
         copies, self._copies = self._copies, []
         answered = await asyncio.gather(*map(_fetched, self._lives.values()))
         fresh = {node: live for (node, live), there in zip(self._lives.items(), answered, strict=True) if there}
         try:
             findings = await asyncio.to_thread(self._judge, batches, fresh, copies)
-        except Exception as problem:  # noqa: BLE001 - a check that breaks says nothing of the run, which goes on
+        except Exception as problem:  # noqa: BLE001 - a failed check proves nothing about the run, which continues
             self.record = replace(self.record, failure=in_words(problem))
-            self._say(f"  online checks failed and are given up; the sealed run will be judged ({self.record.failure})")
+            self._say(f"  online checks failed and were stopped; the sealed run will be judged ({self.record.failure})")
             return
         if findings:
             time_ns = self._now_ns()
@@ -246,7 +253,7 @@ class Online:
     def _judge(
         self, batches: Sequence[pa.RecordBatch], fresh: Mapping[str, Live], copies: Sequence[Collected]
     ) -> list[OnlineFinding]:
-        """Judge in a separate thread."""
+        """Judge new rows, in a separate thread, and return the findings."""
         began = self._clock.cpu_s()
         findings: list[OnlineFinding] = []
         if batches and LINEARIZABILITY in self._checkers:
@@ -271,7 +278,8 @@ class Online:
         return findings
 
     def _withdraw(self) -> None:
-        """Withdraw findings on keys that later rows made unfit, because the sealed run does not judge such a key."""
+        """Withdraw findings about keys that later rows made unfit, because the sealed run is not judged on such
+        keys."""
         kept = (
             finding
             for finding in self.record.findings
@@ -280,7 +288,8 @@ class Online:
         self.record = replace(self.record, findings=tuple(kept))
 
     def _confirmed(self, alarms: Sequence[Alarm]) -> list[OnlineFinding]:
-        """Return the violations of the whole prefixes of these keys, judged as the sealed run will be."""
+        """Judge the complete history so far of these keys, as the sealed run will be judged, and return the
+        violations."""
         if not alarms:
             return []
         verdict = judge_prefix(self._stream, {alarm.key for alarm in alarms})
@@ -290,7 +299,7 @@ class Online:
                 self._keys.close(alarm.key)
         denied = [a.key for a in alarms if a.why == "not linearizable" and a.key not in wrong]
         if denied and verdict.validity is Validity.VALID:
-            raise OnlineDisagreement(f"key {denied[0]} is linearizable as a whole, though not what online checks kept")
+            raise OnlineDisagreement(f"key {denied[0]}: its full history is linearizable, but online checks said no")
         return [OnlineFinding(LINEARIZABILITY, witness) for witness in wrong.values()]
 
 
@@ -299,7 +308,7 @@ async def _ignored(findings: Sequence[OnlineFinding], time_ns: int) -> None:
 
 
 async def _fetched(live: Live) -> bool:
-    """Fetch new rows of a node; return False if it does not answer now."""
+    """Fetch new rows of a node.  Return False if the node does not answer in time."""
     try:
         async with asyncio.timeout(FETCH_LIMIT_S):
             await live.fetch()
