@@ -74,7 +74,9 @@ def test_a_message_whose_offset_shows_another_one_was_replaced(behind: str) -> N
 
 def test_a_message_whose_offset_shows_nothing_was_never_polled() -> None:
     (lost,) = judge_kafka_log(Tape().script("0 send 1=a", "0 send 2=b", "1 poll 2=b").events).witnesses
-    assert lost.summary == 'lost-write: "a" was sent to k at offset 1 and never polled, while "b" at offset 2 was polled'
+    assert (
+        lost.summary == 'lost-write: "a" was sent to k at offset 1 and never polled, while "b" at offset 2 was polled'
+    )
 
 
 @pytest.mark.parametrize("name", ANOMALIES)

@@ -121,7 +121,10 @@ def test_a_hunt_that_keeps_on_groups_what_it_finds_and_replays_it_when_its_time_
     ("seen", "words"),
     [
         ([], ""),
-        ([""] * 30, "With a probability of 95 %, any symptom that occurs in at least 9.5 % of these runs would have been seen."),
+        (
+            [""] * 30,
+            "With a probability of 95 %, any symptom that occurs in at least 9.5 % of these runs would have been seen.",
+        ),
         (["lost", "lost", "stale"], ""),  # too few to decide
         (["lost"] * 5 + [""] * 5, "About 0 % of the symptoms that these tests can show are unseen (Chao1), and 0 % of"),
         ([*"abcd", "e", "e", *[""] * 4], "About 38 % of the symptoms"),

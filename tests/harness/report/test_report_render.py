@@ -115,7 +115,9 @@ def test_a_recovery_that_nothing_showed_is_not_praised_and_a_complaint_is_no_dea
     (root / "results.json").write_text(json.dumps(results))
     write_journal(root, outcome=outcome)
     page = visible(render(root).read_text())
-    assert "0.50 s after the faults were over, every process was running (limit 60 s). It is unknown whether every" in page
+    assert (
+        "0.50 s after the faults were over, every process was running (limit 60 s). It is unknown whether every" in page
+    )
     assert "Complained in its log" in page and "Ended by itself" not in page
 
 

@@ -120,9 +120,7 @@ def test_a_helper_with_a_name_of_its_own_is_accepted(tmp_path: Path, helper: str
 
 def test_a_client_inside_of_its_system_is_refused(tmp_path: Path) -> None:
     inner = f"{PORT}    class client(Client):\n        def read(self, key): ...\n\n"
-    assert "the client Registers.client is defined inside another" in refusal_of(
-        tmp_path / "mine.py", PORT, inner
-    )
+    assert "the client Registers.client is defined inside another" in refusal_of(tmp_path / "mine.py", PORT, inner)
 
 
 @pytest.mark.parametrize("sibling", ["helper.py", "helper/__init__.py", "helper/deep.py"])
