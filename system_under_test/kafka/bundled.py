@@ -1,8 +1,8 @@
-"""Brokers of Apache Kafka whose controllers are the bundled ones, or controllers of both kinds in one quorum.
+"""Brokers of Apache Kafka on controllers of the bundled KRaft, or on a quorum with controllers of both implementations.
 
 Each node runs a broker and a controller, in two processes.  A topic has `min.insync.replicas=1`: an isolated leader
-acknowledges records as soon as the controllers have recorded that it is the only in-sync replica.  So a quorum that
-loses or repeats one decision costs a client its records, and a correct quorum costs none.
+acknowledges records as soon as the controllers have recorded that it is the only in-sync replica.  So if the quorum
+loses or repeats one such record, clients lose acknowledged data; with a correct quorum they lose none.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from system_under_test.system import METADATA, Command, OwnNode
 FOLDER = "controller"
 RELEASE = "4.0"
 FEATURES = {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
-"""The levels of RELEASE, which both kinds of controllers write into an empty log."""
+"""Feature levels of RELEASE, which controllers of both implementations write into an empty log."""
 _SNAPSHOTS = {**SNAPSHOTS_OFTEN, "metadata.max.retention.bytes": 1 << 14}
-"""A broker that was away for ten seconds starts from a snapshot, because its metadata log ends before the logs of
-others begin.
+"""Settings with which a broker that was down for ten seconds starts from a snapshot, because its metadata log ends
+before the logs of the other nodes begin.
 """
 DUMPED = "read-by-kafka"
-"""Folder of a node's logs: copies of a bundled controller's files, and the output of Kafka's own tool for them."""
+"""Folder in a node's log folder: it contains copies of a bundled controller's files, and the output of Kafka's own tool
+for them.
+"""
 _FILES = f"$(ls -d {{0}}/{DUMPED}/*.log {{0}}/{DUMPED}/*.checkpoint 2>/dev/null | paste -sd,)"
 _COPY = "rm -rf {0}/%s; mkdir -p {0}/%s; cp {1}/*.log {0}/%s; cp {1}/*.checkpoint {0}/%s; " % ((DUMPED,) * 4)
 _PACKAGES = "org.apache.kafka.tools", "kafka.tools"
-"""Packages of DumpLogSegments: since 4.3, and before."""
+"""Packages of DumpLogSegments: since Kafka 4.3, and in earlier releases."""
 _DUMP_S = 60.0
 _SUMMARIES = {name: bug.summary for name, bug in {**Kraft.bugs, **KraftBrokers.bugs}.items()}
 
@@ -44,8 +46,8 @@ class KafkaBrokers(Kafka):
     """Settings (`--set`), besides those of `kafka` that do not concern its controllers:
 
     min_insync: `min.insync.replicas` of the topics.
-    features: levels in addition to or in place of FEATURES, NAME:LEVEL with spaces between.
-    snapshots: controllers take them "seldom", as Kafka does, or "often", and then delete the log before them.
+    features: levels that are added to FEATURES or replace them, as NAME:LEVEL separated by spaces
+    snapshots: "seldom" as in Kafka, or "often"; controllers delete the log before a snapshot
     """
 
     name = "kafka-brokers"
@@ -83,8 +85,8 @@ class KafkaBrokers(Kafka):
         return {FOLDER: await self._controller(node, nodes), "broker": broker}
 
     async def _controller(self, node: OwnNode, nodes: Sequence[OwnNode]) -> Command:
-        """Write the configuration of a bundled controller; return the command that formats its folder once and runs
-        it.
+        """Write the configuration of a bundled controller, and return the command that formats its folder once and runs
+        the controller.
         """
         config: dict[str, Any] = {
             "node_id": node.index + 1,
@@ -140,7 +142,9 @@ class KafkaMixed(KafkaBrokers):
         return index >= nodes - int(self._setting("bundled"))
 
     async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
-        """Once all have caught up, run Kafka's own tool on the files of the bundled controllers."""
+        """Return what is missing.  Once all nodes have caught up, run Kafka's own tool on the files of the bundled
+        controllers.
+        """
         if (missing := await super().caught_up(nodes)) is None:
             for node in nodes:
                 if self._is_bundled(node.index, len(self.nodes)):

@@ -1,18 +1,20 @@
-"""The client of all of Kafka's workloads: records (`records.py`), topics, and the offsets that groups commit.
+"""The client of all workloads of Kafka: records (`records.py`), topics, and the offsets that groups commit.
 
 *Topics* are created, changed, extended and deleted through librdkafka's admin client, and partitions move.  A broker
-forwards each of these requests to the active controller, and retries if it got no answer.  So an error proves nothing:
-the first one may have been carried out.
+forwards each of these requests to the active controller, and retries if it gets no answer.  So an error proves nothing,
+because the first attempt may have been executed.
 
 A broker answers requests from its own copy of the metadata, which may be old.  So a read first writes a marker, waits
 until its broker shows this marker, and only then reads: it returns every change acknowledged before the read began.
 
 *Offsets*: each key is a group, and its committed offset is a register.  One request is one attempt, and a client names
-the broker that answered.  Half of the clients follow the coordinator that the brokers report; half stay with the one
-they know until it says that it is none, so that a deposed coordinator also gets requests.
+the broker that answered.  Half of the clients follow the coordinator that the brokers report; half stay with the
+coordinator that they know until it reports that it is no coordinator, so that a deposed coordinator also receives
+requests.
 
-A deposed coordinator that does not know it answers a read with old offsets, which Kafka documents for consumers that
-are no members; it cannot commit.  So each read first commits for another group, at the same coordinator.
+A deposed coordinator that has not noticed its deposition answers a read with old offsets.  Kafka documents this for
+consumers that are not members of the group.  But such a coordinator cannot commit.  So each read first commits for
+another group, at the same coordinator.
 """
 
 from __future__ import annotations
@@ -36,31 +38,36 @@ MAKE, ALTER, WIDEN, REMOVE = range(4)
 _LIMIT_S = ATTEMPT_MS / 1000
 _AGAIN_S, _MINIMUM_EVERY_S, _MOVE_EVERY_S = 0.01, 1.0, 0.5
 ANY, IN_TURN, PAIRS = "any", "in-turn", "pairs"
-"""Partitions that are moved: also those whose reassignment is not complete, or only the others; these to two brokers.
+"""Modes of moves: move any partition; move only partitions whose reassignment is complete; move these to two brokers
+each.
 """
 _TAKEN_BACK = 0.15
-"""Share of moves that end the reassignment in progress instead."""
+"""Fraction of moves that cancel the reassignment in progress instead."""
 _UNKNOWN_TOPIC = 3
 
 OFFSETS = "__consumer_offsets"
 TOPIC = "krucible"
 """The topic whose offsets are committed."""
 QUICK_S, PATIENT_S = 0.8, 15.0
-"""Seconds until an answer of a broker, for a client that follows and for one that stays."""
+"""Maximum seconds to wait for an answer, for a client that follows the coordinator and for a client that stays with
+one.
+"""
 _GROUPS, _GROUPS_OF_DEPOSED = 8_000, 30_000
-"""Number of groups in a request for lag: an answer about the first group takes 40 ms on an idle machine."""
+"""Numbers of groups in a request for lag.  The answer to a request for _GROUPS groups takes 40 ms on an idle
+machine.
+"""
 _PAUSE_S, _IDLE_PAUSE_S = 0.002, 0.2
 """Seconds between requests for lag, to a coordinator and to another broker."""
 _MORE_OF_DEPOSED = 2
-"""Number of concurrent additional requests to a deposed coordinator that does not know it."""
+"""Number of additional concurrent requests to a deposed coordinator that has not noticed its deposition."""
 
 
 class NotShown(Exception):
-    """The broker answered with an error, and shows or changes nothing."""
+    """The broker answered with an error, and neither returned a state nor changed anything."""
 
 
 class NoCoordinator(Exception):
-    """No broker is the coordinator, by its own report or that of the others, so nothing was committed."""
+    """No broker reports a coordinator, or the coordinator denies that it is one, so nothing was committed."""
 
 
 class NotCommitted(Exception):
@@ -71,7 +78,7 @@ class OffsetsClient(Client):
     refused: tuple[type[BaseException], ...] = (NoCoordinator,)
 
     coordinator = ""
-    """The broker at which this client commits.  It belongs to the class, because a client ends with each error."""
+    """Broker at which this client commits.  It is stored in the class, because each error replaces the client."""
     _links: Mapping[str, wire.BrokerConnection] = {}
 
     def __init__(self, who: Placement, servers: Mapping[str, Address]) -> None:
@@ -84,7 +91,7 @@ class OffsetsClient(Client):
         self._links = {}
 
     def create_group(self, key: str) -> None:
-        """Create the topic that offsets are committed for, and that of the offsets."""
+        """Create the topic for which offsets are committed, and the topic that stores the offsets."""
         server = [*self.servers.values()][self.who.thread % len(self.servers)]
         self._at(server).ask(wire.create_topic_request(TOPIC, min(3, len(self.servers))))
         self._at(server).ask(wire.find_coordinator_request(key))
@@ -94,7 +101,7 @@ class OffsetsClient(Client):
         self._commit(key, value)
 
     def committed_offset(self, key: str) -> int | None:
-        """Return the offset that a group has committed, None for none."""
+        """Return the offset that a group has committed; None if it has committed none."""
         coordinator = self._commit(_companion(key), time.time_ns() >> 20)
         offsets, error = wire.offsets_in(coordinator.ask(wire.fetch_request(key)))
         if error:
@@ -104,8 +111,9 @@ class OffsetsClient(Client):
     def watch_lag(self) -> None:
         """Request from one broker the offsets of thousands of groups, like an exporter of consumer lag.
 
-        A deposed coordinator that does not know it gets more requests: it remains coordinator until it has answered
-        those that were waiting when it learns of its successor, and only its own clients wait behind them.
+        A deposed coordinator that has not noticed its deposition receives more requests.  When it learns of its
+        successor, it first answers the waiting requests, and remains coordinator until then; only its own clients wait
+        meanwhile.
         """
         self._is_patient = True
         usual, of_deposed = _lag(_GROUPS), _lag(_GROUPS_OF_DEPOSED)
@@ -161,7 +169,7 @@ class OffsetsClient(Client):
         return self._links[server.node]
 
     def _drop(self, server: Address) -> None:
-        """Drop a connection, because a late answer must not be taken for that of the next request."""
+        """Drop a connection, because a late answer must not be mistaken for the answer to the next request."""
         left = dict(self._links)
         if (connection := left.pop(server.node, None)) is not None:
             connection.close()
@@ -172,7 +180,11 @@ class KafkaClient(RecordsClient, OffsetsClient):
     refused: tuple[type[BaseException], ...] = (*RecordsClient.refused, *OffsetsClient.refused)
 
     def change_topic(self, key: str, value: int, action: int) -> None:
-        """Carry out one change.  value: the state of the topic after it."""
+        """Execute one change of a topic.
+
+        value: state of the topic after the change
+        action: MAKE, ALTER, WIDEN or REMOVE
+        """
         from confluent_kafka import admin as library
 
         retention, count = divmod(value, STATES)
@@ -236,7 +248,7 @@ class KafkaClient(RecordsClient, OffsetsClient):
         time.sleep(_MINIMUM_EVERY_S)
 
     def move_partition(self, seed: int) -> None:
-        """Give a partition other replicas: at least two, if there are two brokers; or end its reassignment."""
+        """Move a partition to other replicas, at least two if there are two brokers; or cancel its reassignment."""
         chance, moves = random.Random(seed), self.settings.get("moves", ANY)
         server = chance.choice([*self.servers.values()])
         with closing(wire.BrokerConnection(server, _LIMIT_S)) as broker:
@@ -267,12 +279,12 @@ def _lag(groups: int) -> bytes:
 
 
 def _companion(group: str) -> str:
-    """Return the group for which a commit precedes each read of this one."""
+    """Return the other group for which the client commits before each read of this group."""
     return f"b{group}"
 
 
 def _coordinator_in(metadata: Entity) -> tuple[int, str] | None:
-    """Return (epoch, name) of the broker that leads the partition of offsets, by one broker's metadata."""
+    """Return (epoch, name) of the broker that leads the partition of offsets according to one broker's metadata."""
     partition = wire.partitions_in(metadata).get(OFFSETS, {}).get(0)
     if partition is None or partition.leader_id <= 0:
         return None

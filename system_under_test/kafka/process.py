@@ -71,7 +71,7 @@ def jars_of(version: str, home: str) -> Jars:
 
 
 def jars_of_all(versions: Sequence[str]) -> Jars:
-    """Return the archives of several releases, each in a folder of its name."""
+    """Return the archives of several releases, each in a folder with the name of the release."""
     each = [_made(version, f"/{version}") for version in versions]
     commands = tuple(command for one in each for command in one.commands)
     files = {path: text for one in each for path, text in one.files.items()}
@@ -79,7 +79,10 @@ def jars_of_all(versions: Sequence[str]) -> Jars:
 
 
 def _made(version: str, folder: str = "") -> Artefact:
-    """Return the Maven command that fetches a release. folder: of its archives, below that of all."""
+    """Return the Maven command that fetches a release.
+
+    folder: subfolder for the archives of this release, if there are several
+    """
     wanted = [f"org.apache.kafka:{name}:{version}" for name in ("kafka_2.13", "kafka-tools")]
     wanted += [f"org.apache.logging.log4j:{name}:{LOG4J_VERSION}" for name in ("log4j-core", "log4j-slf4j-impl")]
     text = _POM.format("".join(_DEPENDENCY.format(*each.split(":")) for each in wanted))
@@ -121,7 +124,7 @@ QUICK_TO_FAIL_OVER: Mapping[str, object] = {
     "replica.lag.time.max.ms": 3000,
     "replica.socket.timeout.ms": 3000,
     "controller.socket.timeout.ms": 2000,  # for requests that brokers forward; longer than a client waits
-    "controller.quorum.request.timeout.ms": 1000,  # so a broker asks several voters for a leader within its session
+    "controller.quorum.request.timeout.ms": 1000,  # so that a broker can ask several voters within its session
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
     "group.consumer.min.session.timeout.ms": 1000,
@@ -143,15 +146,16 @@ LOG4J = """Configuration:
 
 @dataclass(frozen=True, slots=True)
 class KafkaProcess:
-    """A process with its roles, and the quorum it belongs to.
+    """A process with its roles, and the quorum to which it belongs.
 
-    node_id: unique in the cluster. roles: "broker", "controller", or both.
-    controllers: node id -> host:port of every voter of the metadata quorum, possibly of another implementation.
-    folder: of its logs, in the data directory of the node.
-    replicas: replication factor of the internal topics.
-    settings: properties that replace those here or are added.
-    format_options: of Kafka's `StorageTool format`, such as "--release-version 4.0".
-    version: of its archives, if there are several.
+    node_id: id that is unique in the cluster
+    roles: "broker", "controller", or both
+    controllers: node id -> host:port of every voter of the metadata quorum, possibly of another implementation
+    folder: folder of its logs, in the data directory of the node
+    replicas: replication factor of the internal topics
+    settings: properties that are added to the default properties or replace them
+    format_options: options of Kafka's `StorageTool format`, such as "--release-version 4.0"
+    version: version of its archives, if there are several
     """
 
     node_id: int
@@ -204,9 +208,10 @@ class KafkaProcess:
 
 
 def java(words: str, version: str = "") -> str:
-    """Return a shell command that runs a class of Kafka.  It uses the class-data archive if that matches.
+    """Return a shell command that runs a class of Kafka.  The command uses the class-data archive if the archive
+    matches.
 
-    version: of the archives, if there are several (`jars_of_all`).
+    version: version of the archives, if there are several (`jars_of_all`)
     """
     jars = f"{JARS}/{version}" if version else JARS
     archive = f'-XX:SharedArchiveFile="{jars}/{ARCHIVE}" -Xlog:disable -Xlog:all=error:stderr'

@@ -1,24 +1,24 @@
-"""Records of Kafka: clients send, poll, subscribe and transact through librdkafka, the library of most languages other
-than Java.
+"""Operations on records of Kafka through librdkafka, the library for most languages other than Java: send, poll,
+subscribe, transactions.
 
-librdkafka finds the leader of each partition by itself.  An operation is one attempt: it never sends a record twice. A
-`send` fails only if its answer proves that nothing was appended; every other error leaves the outcome unknown.
-`NOT_LEADER_OR_FOLLOWER` is no such answer, because a leader that is deposed while it waits for its followers also gives
+librdkafka finds the leader of each partition by itself.  An operation is one attempt, which never sends a record twice.
+A `send` fails only if its answer proves that nothing was appended; every other error leaves the outcome unknown.
+`NOT_LEADER_OR_FOLLOWER` proves nothing, because a leader that is deposed while it waits for its followers also returns
 it.
 
-*Groups* assign the partitions to consumers that subscribe, and keep the offsets that they commit.  A record counts as
-processed once the poll that returned it is in the history.  Only then does the workload commit the offset after it, so
-whatever happens to a consumer, the group delivers an unprocessed record again.  An unanswered poll may have moved the
-consumer.  The workload subscribes again, which creates another consumer; the group forgets the old one after its
-session.  Sometimes a consumer crashes during processing.
+*Groups* assign the partitions to consumers that subscribe, and store the offsets that these consumers commit.  A record
+counts as processed once the poll that returned it is in the history.  Only then does the workload commit the offset
+after it, so whatever happens to a consumer, the group delivers an unprocessed record again.  An unanswered poll may
+have advanced the position of the consumer.  So the workload subscribes again, which creates another consumer; the group
+removes the old consumer after its session.  Sometimes a consumer crashes during processing.
 
-*Transactions* send records to several partitions, of which consumers see all or none; or they forward records that
-were consumed, and commit their offsets.  A transaction without any attempt to commit certainly never happened: the next
-producer of the same name, or the time limit of the transaction, aborts it.  Once a commit was tried, only its success
-proves anything.  An idempotent producer retries by itself; a broker recognizes repeated records by their numbers, and
-otherwise the duplicate is found.
+*Transactions* send records to several partitions, and consumers must see all or none of these records.  Or they forward
+consumed records, and commit the offsets of the consumed records.  A transaction without any attempt to commit certainly
+never happened, because the next producer of the same name, or the time limit of the transaction, aborts it.  Once a
+commit was attempted, only its success proves anything.  An idempotent producer retries by itself; a broker must
+recognize repeated records by their sequence numbers, and otherwise the checkers find the duplicate.
 
-The library is imported where it is used, because the machine of the harness need not have it.
+The library is imported inside functions, because it need not be installed on the machine of the harness.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ from typing import Any, ClassVar
 from system_under_test.client import Client
 
 ATTEMPT_MS = 1500
-"""Limit of one request, below the 2 s of an operation, so that the library reports the outcome of a record."""
+"""Maximum milliseconds of one request.  It is below the 2 s of an operation, so that the library reports the outcome of
+a record in time.
+"""
 
 NEVER_AGAIN_MS = 60_000
-"""Seconds until the library sends a record again.  After NOT_LEADER_OR_FOLLOWER it does so regardless of `retries`, and
-the record may already be in the log; so the pause is longer than the lifetime of a record.
+"""Milliseconds until the library sends a record again.  After NOT_LEADER_OR_FOLLOWER the library sends it again
+regardless of `retries`, although the record may already be in the log; so this pause is longer than the lifetime of a
+record.
 """
 
 TO_END = -1
-"""Requests all records, instead of the offset at which a poll begins."""
+"""Value that requests all records, in place of the offset at which a poll begins."""
 
 READ_UNCOMMITTED = "read-uncommitted"
 UNCLEAN = ("acks-one-unclean", "min-insync-one")
@@ -45,11 +48,12 @@ UNCLEAN = ("acks-one-unclean", "min-insync-one")
 
 COMMIT_FIRST = "commit-before-processing"
 CLASSIC, KIP_848, MIXED = "classic", "consumer", "mixed"
-"""Protocols of a group.  Mixed: the members of every second client node speak KIP-848, the others the classic one.  If
-all of the former are cut off, the group goes back to the classic protocol."""
+"""Protocols of a group.  Mixed: the members on every second client node use KIP-848, the others use the classic
+protocol.  If all members with KIP-848 are cut off, the group returns to the classic protocol.
+"""
 POLL_S, RECORDS_MAX = 0.2, 100
 CRASH_EVERY, FIRST_CRASH = 40, 8
-"""Interval of a consumer's crashes, and its first one, counted in polls that returned records."""
+"""Number of polls that returned records between two crashes of a consumer, and before its first crash."""
 
 ONCE, REPEATED = "once", "repeated"
 LIMITS: Mapping[str, Mapping[str, int]] = {
@@ -58,16 +62,15 @@ LIMITS: Mapping[str, Mapping[str, int]] = {
 }
 """Settings of a transactional producer, by the setting `transactions` of the system.
 
-Once: a producer ends after an unanswered request, and the next one has another epoch.  Repeated: the library retries it
-until the message times out, and the producer continues with its next transaction.
+Once: a producer ends after an unanswered request, and the next producer has another epoch.  Repeated: the library
+retries the request until the message times out, and the producer continues with its next transaction.
 """
 
 OFFSETS_OUTSIDE = "offsets-outside"
 NO_GUESS = {"auto.offset.reset": "error"}
-"""A member of a group that processes in transactions never starts without a committed offset.
-
-librdkafka 2.16 does so although an offset is committed, if a rebalance happens while the library fetches an offset that
-an open transaction is about to replace: with "earliest" it would process all records again.
+"""Setting with which a member of a group that processes in transactions never starts without a committed offset.
+librdkafka 2.16 starts without it although an offset is committed, if a rebalance happens while the library fetches an
+offset that an open transaction is about to replace.  With "earliest" the member would then process all records again.
 """
 
 
@@ -76,7 +79,7 @@ class NotAppended(Exception):
 
 
 class StillOpen(Exception):
-    """An open transaction hides the end of a log."""
+    """An open transaction hides the end of a log from consumers."""
 
 
 class Crashed(Exception):
@@ -84,7 +87,7 @@ class Crashed(Exception):
 
 
 class NeverCommitted(Exception):
-    """No commit was tried."""
+    """No commit was attempted, so the transaction certainly never happens."""
 
 
 class NothingProcessed(Exception):
@@ -92,15 +95,16 @@ class NothingProcessed(Exception):
 
 
 class RecordsClient(Client):
-    """Each key is a topic of one partition."""
+    """A client of records.  Each key is a topic of one partition."""
 
     refused: tuple[type[BaseException], ...] = (NotAppended, NeverCommitted)
     routes_by_itself = True
 
     made: ClassVar[dict[str, Any]] = {}
-    """The library's producer and consumer of this process.  They outlive a failed operation, as in any program: the
-    report of a record and the records of an assignment cannot be taken for those of the next one, and closing either
-    waits for brokers that may be cut off.
+    """The library's producers and consumers of this process, by name.
+
+    They outlive a failed operation, as in any program: late reports and records cannot be mistaken for those of the
+    next operation, and closing a producer or consumer would wait for brokers that may be cut off.
     """
 
     @property
@@ -166,13 +170,14 @@ class RecordsClient(Client):
         return int(message.offset())
 
     def assign_partitions(self, keys: list[str]) -> list[str]:
-        """Poll these from the beginning; nothing is done here, because each poll names its offset."""
+        """Return the partitions.  The client does nothing else, because each poll contains its offset."""
         return keys
 
     def poll_records(self, key: str, offset: int) -> list[Any]:
         """Return all records from this offset to the current end of the leader's log.
 
-        offset: TO_END means the whole log, which an open transaction must not hide."""
+        offset: TO_END for the whole log; an open transaction that hides its end is then an error
+        """
         return [["poll", {key: self._poll(key, max(offset, 0), to_end=offset == TO_END)}]]
 
     def _poll(self, key: str, offset: int, *, to_end: bool = False) -> list[list[int]]:
@@ -224,7 +229,10 @@ class RecordsClient(Client):
         return keys
 
     def _subscribe(self, keys: list[str], settings: dict[str, Any]) -> None:
-        """Make this process a member of the group. settings: of the library, in place of the defaults here."""
+        """Make this process a member of the group.
+
+        settings: settings of the library that replace the client's defaults
+        """
         from confluent_kafka import Consumer
 
         protocol = self.settings.get("group_protocol", CLASSIC)
@@ -245,10 +253,12 @@ class RecordsClient(Client):
 
     def poll_subscribed(self, key: str, offset: int) -> list[Any]:
         """Return the next records of this member, and the partitions assigned or revoked since the poll before the
-        last.
+        previous one.
 
-        A partition may be revoked after the last record of an answer, so each change is reported in two answers.
-        offset: TO_END requests the unprocessed records of the topic `key`, up to its end.
+        A partition may be revoked after the last record of an answer, so each assignment or revocation is reported in
+        two answers.
+
+        offset: TO_END requests the unprocessed records of the topic `key`, up to its end
         """
         if offset == TO_END:
             return [["poll", {key: self._poll(key, self._committed(key), to_end=True)}]]
@@ -276,7 +286,9 @@ class RecordsClient(Client):
                 raise KafkaException(each.error)
 
     def _crash_now_and_then(self) -> None:
-        """Count a batch of records; raise Crashed at some numbers."""
+        """Count one batch of records; raise Crashed after FIRST_CRASH batches, and every CRASH_EVERY batches after
+        that.
+        """
         self.made["batches"] = self.made.get("batches", 0) + 1
         if self.made["batches"] % CRASH_EVERY == FIRST_CRASH:
             raise Crashed("in the middle of processing")
@@ -286,7 +298,7 @@ class RecordsClient(Client):
         return {**self._common, **self._reads, "auto.offset.reset": "earliest", "group.id": "subscribed"}
 
     def _committed(self, key: str) -> int:
-        """Return the offset that the group has committed, 0 for none."""
+        """Return the offset that the group has committed; 0 if it has committed none."""
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         if "observer" not in self.made:
@@ -304,7 +316,10 @@ class RecordsClient(Client):
         self.made["transactional"] = self.made.get("transactional") or self._new_producer()
 
     def transact_records(self, steps: list[list[Any]], aborts: int) -> list[list[Any]]:
-        """Send records in one transaction.  aborts: 1 to abort it on purpose."""
+        """Send records in one transaction.
+
+        aborts: 1 to abort the transaction on purpose
+        """
         from confluent_kafka import KafkaException
 
         producer = self.made.pop("transactional", None)  # put back unless an operation fails
@@ -347,7 +362,9 @@ class RecordsClient(Client):
         self._send(key, value)
 
     def process_records(self) -> None:
-        """Consume some records as a member of the group, and forward each.  Sometimes it crashes before the end."""
+        """Consume some records as a member of the group, and forward each record, in one transaction.  Sometimes the
+        member crashes before the commit.
+        """
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
         if "member" not in self.made:
@@ -379,7 +396,7 @@ class RecordsClient(Client):
         self.made.update(member=member, transactional=producer)
 
     def processed_records(self, key: str) -> list[int]:
-        """Return the results in order, followed by the records not processed yet."""
+        """Return the results in order, followed by the unprocessed records."""
         committed = self._committed(key)
         results = self._poll(_results_of(key), 0, to_end=True)
         left = self._poll(key, committed, to_end=True)
@@ -394,7 +411,7 @@ class RecordsClient(Client):
         return LIMITS[str(self.settings.get("transactions", ONCE))]
 
     def _new_producer(self) -> Any:
-        """Return a producer that ends open transactions of an earlier one of this thread."""
+        """Return a producer that aborts open transactions of an earlier producer of this thread."""
         from confluent_kafka import Producer
 
         name = {"transactional.id": f"krucible-{self.who.thread}", "linger.ms": 0}

@@ -45,18 +45,18 @@ _NEVER = (1 << 63) - 1
 
 class Kafka(System):
     """Settings (`--set`):
-
-    version: a release on Maven Central. home: folder of your own Kafka (`process.jars_of`).
-    versions: releases, oldest first and with spaces between, through which faults upgrade one node after another.
-    controllers: "together" with brokers in one process each, or "apart" in separate processes.
-    release, features: settings of formatting: `--release-version`, and NAME:LEVEL with spaces between.
-    properties: of all processes, NAME:VALUE with spaces between.
+        version: release on Maven Central
+        home: folder of your own Kafka (`process.jars_of`)
+        versions: releases separated by spaces, oldest first; faults upgrade one node after another through them
+    controllers: "together" with the broker in one process, or "apart" in a separate process
+    release, features: options of formatting: `--release-version`, and NAME:LEVEL separated by spaces
+    properties: properties of all processes, as NAME:VALUE separated by spaces
     flush: "each" record is fsynced before it is acknowledged, or "never", as Kafka does by default.  Then a power loss
         of all replicas loses acknowledged records, as Kafka documents.
-    group_protocol: of consumers that subscribe, "classic" or "consumer" (KIP-848), or "mixed" (`records.MIXED`).
-    moves: of partitions, "any", or "in-turn": none whose reassignment is in progress, or
-        "pairs": these to two brokers each.
-    transactions: of transactional producers, "once" or "repeated" (`records.LIMITS`).
+    group_protocol: protocol of consumers that subscribe: "classic", "consumer" (KIP-848), or "mixed" (`records.MIXED`)
+    moves: partitions that are moved: "any", "in-turn" for only those without a reassignment in progress, or "pairs" for
+        these to two brokers each
+    transactions: attempts of transactional producers: "once" or "repeated" (`records.LIMITS`)
     """
 
     name = "kafka"
@@ -161,7 +161,7 @@ class Kafka(System):
         return str(self._setting("features"))
 
     async def status(self, node: OwnNode) -> NodeStatus | None:
-        """Return what the controller of this node has durably noted of the metadata quorum."""
+        """Return the durable state of the metadata quorum on this node's controller."""
         state = await node.output(f"cat {self.logs[METADATA]}/quorum-state")
         if not state:
             return None
@@ -173,9 +173,9 @@ class Kafka(System):
         return node.reports(noted["leaderEpoch"], f"n{leader}" if leader >= 0 else None)
 
     async def leader_of(self, key: str) -> str | None:
-        """Return the durable state of the metadata quorum on this node's controller.
+        """Return the leader of the topic's only partition, according to the broker with the newest epoch.
 
-        Return the leader of the topic's only partition, by the broker with the newest epoch.
+        A key that is no topic is a consumer group: its coordinator leads the only partition of offsets.
         """
         known = []
         for node in self.nodes:
@@ -192,7 +192,7 @@ class Kafka(System):
         return await self._out_of_sync(nodes)
 
     async def upgraded(self, nodes: Sequence[OwnNode]) -> None:
-        """A key that is no topic is a consumer group: its coordinator leads the only partition of offsets."""
+        """Raise the feature levels with Kafka's own tool."""
         version = self.versions[-1]
         release = version.rpartition(".")[0]
         tool = f"org.apache.kafka.tools.FeatureCommand --bootstrap-server {nodes[0].address}:{BROKER_PORT}"

@@ -1,6 +1,6 @@
-"""Requests of Kafka's protocol and what their answers hold: from a client, or from a node of the harness.
+"""Requests of Kafka's protocol and the contents of their answers, for clients and for the harness.
 
-One request is one attempt at one server: no library retries it or sends it elsewhere.
+One request is one attempt at one server: no library retries it or sends it to another server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from system_under_test.system import OwnNode
 OFFSET_COMMIT, OFFSET_FETCH, METADATA, FIND_COORDINATOR, CREATE_TOPICS = 8, 9, 3, 10, 19
 DESCRIBE_CONFIGS, ALTER_CONFIGS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 32, 44, 45, 46
 TOPIC, BROKER = 2, 4
-"""Types of resources that have configs.  A broker of the name "" stands for all of them."""
+"""Types of resources that have configs.  A broker with the name "" stands for all brokers."""
 BROKERS_APART = 100
 """Node id of a broker in a separate process, minus that of its controller."""
 _SET_FOR_TOPIC = 1
@@ -29,21 +29,21 @@ _LIMIT = timedelta(seconds=1.5)
 _BASH = "exec 3<> /dev/tcp/{}/{} && base64 -d <<< {} >&3 && head -c $(head -c4 <&3 | od -An -tu4 --endian=big) <&3"
 
 Partitions = Mapping[str, Mapping[int, Any]]
-"""Topic -> number -> kio's entity of a partition in one broker's metadata."""
+"""Topic -> partition number -> kio's entity of the partition in one broker's metadata."""
 
 
 def node_of(broker_id: int) -> str:
-    """Return the name of the node that a broker runs on."""
+    """Return the name of the node on which a broker runs."""
     return f"n{broker_id % BROKERS_APART}"
 
 
 def frame(request: Entity) -> bytes:
-    """Return a whole request, with its size."""
+    """Return the bytes of a request, with the size in front."""
     return encode_request(1, "krucible", request)
 
 
 def metadata_request(*topics: str) -> Entity:
-    """Return a request for these topics, or for all."""
+    """Return a request for the metadata of these topics, or of all topics."""
     wanted = [{"name": topic} for topic in topics] or None
     return requested(METADATA, 7, {"topics": wanted, "allow_auto_topic_creation": False})
 
@@ -54,24 +54,26 @@ def partitions_in(answer: Entity) -> Partitions:
 
 
 def find_coordinator_request(group: str) -> Entity:
-    """Ask for the coordinator of a group; the broker creates the topic of offsets for it."""
+    """Return a request for the coordinator of a group.  The broker creates the topic of offsets if it is missing."""
     return requested(FIND_COORDINATOR, 2, {"key": group})
 
 
 def commit_request(group: str, topic: str, offset: int) -> Entity:
-    """Commit an offset of partition 0 of a topic, as a consumer that is no member of the group."""
+    """Return a request that commits an offset of partition 0 of a topic, as a consumer that is not a member of the
+    group.
+    """
     row = {"partition_index": 0, "committed_offset": offset, "committed_metadata": None}
     topics = [{"name": topic, "partitions": [row]}]
     return requested(OFFSET_COMMIT, 7, {"group_id": group, "member_id": "", "topics": topics})
 
 
 def fetch_request(group: str) -> Entity:
-    """Ask for all offsets of a group."""
+    """Return a request for all offsets of a group."""
     return requested(OFFSET_FETCH, 5, {"group_id": group, "topics": None})
 
 
 def offsets_in(answer: Entity) -> tuple[list[int], int]:
-    """Return the offsets of a group, and the first error, 0 for none."""
+    """Return the offsets of a group, and the first error, 0 if there is none."""
     rows = [row for topic in answer.topics for row in topic.partitions]
     errors = [error for error in (answer.error_code, *(row.error_code for row in rows)) if error]
     found = [row.committed_offset for row in rows if not row.error_code and row.committed_offset >= 0]
@@ -79,50 +81,53 @@ def offsets_in(answer: Entity) -> tuple[list[int], int]:
 
 
 def fetch_many_request(groups: Sequence[str]) -> Entity:
-    """Request all offsets of many groups at once, like an exporter of consumer lag."""
+    """Return a request for all offsets of many groups at once, as an exporter of consumer lag sends it."""
     return requested(OFFSET_FETCH, 8, {"groups": [{"group_id": group, "topics": None} for group in groups]})
 
 
 def create_topic_request(name: str, replicas: int) -> Entity:
-    """Create a topic of one partition."""
+    """Return a request that creates a topic of one partition."""
     topic = {"name": name, "num_partitions": 1, "replication_factor": replicas, "assignments": (), "configs": ()}
     return requested(CREATE_TOPICS, 4, {"topics": [topic], "timeout": _LIMIT})
 
 
 def set_config_request(resource: str, name: str, value: str, kind: int = TOPIC) -> Entity:
-    """Set one config of a topic or of brokers, and keep the others."""
+    """Return a request that sets one config of a topic or of brokers, and keeps the others."""
     row = {"name": name, "config_operation": 0, "value": value}
     wanted = {"resource_type": kind, "resource_name": resource, "configs": [row]}
     return requested(ALTER_CONFIGS, 0, {"resources": [wanted], "validate_only": False})
 
 
 def config_request(topic: str, name: str) -> Entity:
-    """Ask a broker for one config of a topic."""
+    """Return a request for one config of a topic."""
     wanted = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": [name]}
     return requested(DESCRIBE_CONFIGS, 1, {"resources": [wanted]})
 
 
 def config_in(answer: Entity) -> tuple[str | None, int]:
-    """Return the value that was set for the topic, None for none, and the error."""
+    """Return the value that was set for the topic, None if there is none, and the error."""
     (found,) = answer.results
     own = [config.value for config in found.configs if config.config_source == _SET_FOR_TOPIC]
     return next(iter(own), None), found.error_code
 
 
 def move_request(topic: str, partition: int, replicas: Sequence[int] | None) -> Entity:
-    """Give a partition these replicas; None: end its reassignment and keep those before."""
+    """Return a request that reassigns a partition to these replicas.
+
+    replicas: None cancels the pending reassignment, so that the partition returns to its previous replicas
+    """
     row = {"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}
     return requested(ALTER_REASSIGNMENTS, 0, {"timeout": _LIMIT, "topics": [row]})
 
 
 def errors_of_move(answer: Entity) -> list[int]:
-    """Return the errors of the request and of its partition."""
+    """Return the error of the request and the error of its partition, without zeros."""
     rows = [row for topic in answer.responses for row in topic.partitions]
     return [each.error_code for each in (answer, *rows) if each.error_code]
 
 
 def moves_request() -> Entity:
-    """Ask for the reassignments in progress."""
+    """Return a request for the reassignments in progress."""
     return requested(LIST_REASSIGNMENTS, 0, {"timeout": _LIMIT, "topics": None})
 
 
@@ -159,9 +164,10 @@ class BrokerConnection:
 
 
 async def ask_on(node: OwnNode, port: int, request: Entity, timeout_s: float = 1.0) -> Entity | None:
-    """Return the answer of the broker on a node; None if there is none, or a truncated one.
+    """Return the answer of the broker on a node; None if there is no answer or only a truncated one.
 
-    Bash sends the request, so no program must start for it."""
+    Bash sends the request, so that no program must start.
+    """
     line = _BASH.format(node.address, port, base64.b64encode(frame(request)).decode())
     asked = f"timeout {timeout_s:g} bash -c {shlex.quote(line)} | base64 -w0"
     answer = base64.b64decode(await node.output(asked, timeout_s=timeout_s + 4))
@@ -172,12 +178,16 @@ async def ask_on(node: OwnNode, port: int, request: Entity, timeout_s: float = 1
 
 
 async def partitions_on(node: OwnNode, port: int, *topics: str) -> Partitions | None:
-    """Return the metadata of the broker on a node about these topics, or about all; None if it does not answer."""
+    """Return the metadata of these topics, or of all topics, from the broker on a node; None if the broker does not
+    answer.
+    """
     answer = await ask_on(node, port, metadata_request(*topics))
     return None if answer is None else partitions_in(answer)
 
 
 async def moves_on(node: OwnNode, port: int) -> list[str] | None:
-    """Return the topics that are being moved, by the broker on a node; None if that is not known."""
+    """Return the topics with reassignments in progress according to the broker on a node; None if the broker does not
+    answer.
+    """
     answer = await ask_on(node, port, moves_request())
     return None if answer is None or answer.error_code else [topic.name for topic in answer.topics]

@@ -33,15 +33,15 @@ def main() -> int:
     parser.add_argument(
         "--format",
         action="store_true",
-        help="instead of running, write meta.properties into the data directory and print its new directory id",
+        help="instead of running, write meta.properties into the data directory and print the new directory id",
     )
     parser.add_argument(
-        "--force", action="store_true", help="with --format: erase a directory that is formatted, with its log"
+        "--force", action="store_true", help="with --format: erase a formatted directory, including its log"
     )
     parser.add_argument(
         "--replace-disk",
         action="store_true",
-        help="with --format and --force: the directory stands for a new disk of the node, whose trace goes on",
+        help="with --format and --force: treat the directory as a new disk of the node, and continue the trace",
     )
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -58,7 +58,7 @@ def main() -> int:
 def _run(config: Config) -> int:
     # The codec of the wire protocol imports Hypothesis wherever it is installed, for tests of its types: half a second.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # None: it counts as not installed
-    # Only here: formatting need not wait for the wire protocol.
+    # imported here, so that formatting does not load the wire protocol
     from system_under_test.kraft.node.assembly import CannotStart
     from system_under_test.kraft.node.process import run
 
@@ -69,17 +69,17 @@ def _run(config: Config) -> int:
 
 
 def _dump(argv: list[str]) -> int:
-    """Return 0; 1 if something is damaged; 3 if a path is no file of a node."""
+    """Return 0; 1 if a file is corrupt; 3 if a path is no file of a node."""
     # Only here: a node that starts needs none of it.
     from system_under_test.kraft.dump import DAMAGED, lines_of
 
     parser = argparse.ArgumentParser(
         prog="python -m system_under_test.kraft dump",
         description="Print the files of a node: logs, snapshots, quorum-state.",
-        epilog="Exit status: 0; 1 if a file is damaged; 3 if a path is no file of a node.",
+        epilog="Exit status: 0; 1 if a file is corrupt; 3 if a path is no file of a node.",
     )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files, or a data directory")
-    parser.add_argument("--batches", action="store_true", help="batches alone, without their records")
+    parser.add_argument("--batches", action="store_true", help="print only batches, without their records")
     arguments = parser.parse_args(argv)
     status = 0
     try:

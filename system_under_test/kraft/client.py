@@ -1,7 +1,7 @@
 """The client of the bundled KRaft, and the finder of its active controller.
 
-One attempt per request, over one connection per process.  The functions of the client are requests of Kafka's protocol.
-A key is a topic, and the object is one of its configs:
+The client makes one attempt per request, over one connection per process.  Its functions are requests of Kafka's
+protocol. A key is a topic, and the object is one of its configs:
 
     create            CreateTopics, one partition; a topic that is already there counts as ok
     write, read       a register: IncrementalAlterConfigs SET of REGISTER, and DescribeConfigs
@@ -20,24 +20,26 @@ element 7 is the member "7:0".  A list holds 32,767 bytes, about 4,000 elements.
     41 without the mark, 7, any other error                   INFO, reads FAIL
     no answer: timed out, reset, closed, malformed            INFO, reads FAIL; the connection is closed
 
-"Reads" are all functions that observe.  They have no effect, so their outcome is never unknown.  The f of a request is
-the name of its function here.
+"Reads" are all functions that observe.  They have no effect, so their outcome is never unknown.  In this table, `f` of
+a request is the name of its function.
 
-*Target.*  A process that follows uses the controller of the highest epoch its client node has seen.  If a later epoch
-appears while the process still waits for an earlier controller, it abandons that request (no answer: INFO, reads FAIL)
-and moves at once.  Otherwise it would miss the time in which two leaders answer.  A process that stays keeps the
-controller it knows until that one answers 41 or refuses the connection; a timeout does not make it move.  Without the
-second kind no request would ever reach a deposed leader, and stale reads would stay unseen.
+*Target.*  A process that follows uses the controller of the highest epoch that its client node has seen.  If a later
+epoch appears while the process still waits for an earlier controller, the process abandons that request (no answer:
+INFO, reads FAIL) and moves to the new controller at once.  Otherwise it would miss the time in which two leaders
+answer.  A process that stays uses the controller that it knows until that controller answers 41 or refuses the
+connection; a timeout does not make the process move.  Without processes that stay, no request would ever reach a
+deposed leader, and stale reads would stay undetected.
 
 *Finder.*  `Finder` finds the active controller, as one client node sees it.  A few times a second it sends
 DescribeQuorum to every node, over separate connections: the answer names the leader and epoch that the node knows, with
-or without error 6.  The highest epoch ever seen wins.  A deposed leader that has not noticed still names itself in its
-old epoch; a client node cut off from all others believes it, as it should.
+or without error 6.  The highest epoch ever seen wins.  A deposed leader that has not noticed its deposition still names
+itself in its old epoch; a client node that is cut off from all other nodes must believe that leader.
 
-One Finder serves all processes of a client node.  Its traffic is that of a client: it travels on the data network and
-partitions cut it.  Reading it is free; only a process that knows no controller at all waits for it.
+One Finder serves all processes of a client node.  Its traffic is client traffic: it travels on the data network, and
+partitions cut it.  Processes read its result without waiting; only a process that knows no controller at all waits for
+the Finder.
 
-Runs on client nodes; needs the standard library and kio.
+This module runs on client nodes and needs the standard library and kio.
 """
 
 from __future__ import annotations
@@ -68,14 +70,14 @@ REGISTER = "retention.ms"
 LIST = "follower.replication.throttled.replicas"
 
 OBSERVED: Mapping[str, str] = {"read": REGISTER, "members": LIST, "entries": LIST}
-"""Function -> the config that it reads."""
+"""Function that reads -> its config."""
 
 CHANGED: Mapping[str, tuple[str, ConfigOperation]] = {
     "write": (REGISTER, ConfigOperation.SET),
     "add": (LIST, ConfigOperation.APPEND),
     "append": (LIST, ConfigOperation.APPEND),
 }
-"""Function -> the config that it changes, and the operation."""
+"""Function that changes -> its config, and the operation on the config."""
 
 FUNCTIONS = frozenset({"create", *OBSERVED, *CHANGED})
 
@@ -83,7 +85,9 @@ REPLICATION_FACTOR = 3
 
 
 def question(request: Request, broker_count: int) -> Entity:
-    """Return the request for the function `request.f`.  Raises ValueError, in words, for an unknown one."""
+    """Return the request of Kafka's protocol for the function `request.f`.  Raises ValueError, with a message, for an
+    unknown function.
+    """
     function, key = request.f, request.key
     if key is None:
         raise ValueError(f"{function} needs a key")
@@ -111,8 +115,9 @@ def question(request: Request, broker_count: int) -> Entity:
 
 
 def value_of(config: str, text: str | None) -> int | list[int] | None:
-    """Return the value of a config; None as text: it has no override.  Raises ValueError for a text that no client can
-    write.
+    """Return the value of a config.  Raises ValueError for a text that no client can write.
+
+    text: None if the config has no override
     """
     if config == REGISTER:
         return None if text is None else int(text)
@@ -140,13 +145,13 @@ PROVE_NO_RECORD = frozenset(
         ErrorCode.policy_violation,
     }
 )
-"""Errors found while a request is validated: then it writes no records."""
+"""Errors of the validation of a request, which precedes all records."""
 
 REASON_MAX_CHARACTERS = 60
 
 
 def _only_result(answer: Entity) -> Any:
-    """Return the one result of any of the three responses."""
+    """Return the only result in any of the three responses."""
     for name in ("topics", "responses", "results"):
         results = getattr(answer, name, None)
         if results:
@@ -155,7 +160,7 @@ def _only_result(answer: Entity) -> Any:
 
 
 def error_of(answer: Entity) -> int:
-    """Return the error code of an answer; one without a result counts as an unknown server error."""
+    """Return the error code of an answer; an answer without a result counts as an unknown server error."""
     result = _only_result(answer)
     return ErrorCode.unknown_server_error if result is None else int(result.error_code)
 
@@ -167,7 +172,9 @@ def of_answer(request: Request, answer: Entity, node: str) -> Outcome:
 
 
 def of_error(request: Request, answer: Entity, error: int, message: str, node: str) -> Outcome:
-    """Return the outcome for an answer with this error code and message; `answer` is read only without an error."""
+    """Return the outcome for an answer with this error code and message.  `answer` is only read if there is no
+    error.
+    """
     if error == ErrorCode.none or (request.f == "create" and error == ErrorCode.topic_already_exists):
         return _answered(request, answer, node)
     if error == ErrorCode.not_controller and message.startswith(NOT_QUEUED):
@@ -189,25 +196,27 @@ def _answered(request: Request, answer: Entity, node: str) -> Outcome:
         value = value_of(wanted, config.value if config.config_source == ConfigSource.TOPIC else None)
         return outcome(request.f, request, value, node)
     except (TypeError, ValueError):
-        return Outcome(Type.FAIL, error=f"{wanted} holds what no client writes", node=node)
+        return Outcome(Type.FAIL, error=f"{wanted} contains a value that no client writes", node=node)
 
 
 def unknown(request: Request) -> Type:
-    """Return the type of an operation with unknown effect: one that only observes has no effect."""
+    """Return the type of an operation without an answer: FAIL if it only observes, because it has no effect, else
+    INFO.
+    """
     return Type.FAIL if observes(request.f) else Type.INFO
 
 
 FIRST_SHARE = 0.4
-"""Share of an operation's time for the first attempt, if a planted bug makes a second one."""
+"""Fraction of an operation's time limit for the first attempt, if a planted bug makes a second attempt."""
 
 
 def connect(
     placement: Placement, peers: Mapping[str, str], config: Mapping[str, Any], shared: dict[str, Any]
 ) -> ProcessClient:
-    """Return a client for one process; see `system_under_test.client.ClientFactory`.
+    """Return a client for one process (`system_under_test.client.ClientFactory`).
 
-    config: what the subject's `client_config` returns; "bug" names a planted bug of the client.  "controllers": number
-    of servers that are no brokers.
+    config: result of the subject's `client_config`. "bug" names a planted bug of the client; "controllers" is the
+        number of servers that are no brokers.
     """
     if "finder" not in shared:
         shared["finder"] = Finder(peers, f"{OUR_PREFIX}{placement.client_node}-finder")
@@ -224,9 +233,13 @@ def connect(
 
 
 class KraftClient:
-    """One process.  finder: shared with the other processes of its client node.  broker_count: servers among the peers
-    that hold replicas.
-    functions: f of a request -> the function that serves it; an f that is missing names its function itself."""
+    """The client of one process.
+
+    finder: finder shared with the other processes of its client node
+    broker_count: number of servers among the peers that can have replicas
+    functions: `f` of a request -> function that executes it; an `f` that is missing here is itself the name of a
+        function
+    """
 
     def __init__(
         self,
@@ -250,7 +263,7 @@ class KraftClient:
         finder.retain(self._later_epoch if self._follows else None)
 
     async def invoke(self, request: Request, timeout_s: float) -> Outcome:
-        """See `system_under_test.client.ProcessClient.invoke`."""
+        """Execute a request (`system_under_test.client.ProcessClient.invoke`)."""
         call = replace(request, f=self._functions.get(request.f, request.f))
         try:
             body = question(call, self.broker_count)
@@ -290,7 +303,7 @@ class KraftClient:
             self._limit.reschedule(asyncio.get_running_loop().time())
 
     async def _go(self) -> Connection:
-        """Return the connection to the controller that gets the next request."""
+        """Return the connection to the controller for the next request."""
         if self._follows or not self._node:
             controller = await self._finder.controller()
             if controller.node != self._node:
@@ -323,7 +336,9 @@ class KraftClient:
         return "gave up: a later epoch has another leader" if self._superseded else otherwise
 
     def _refused(self) -> None:
-        """Leave the server now if the process stays with one; if it follows the leader, wait for news of the finder."""
+        """Leave the server at once if the process stays with one; if it follows the leader, make the finder look
+        again.
+        """
         self._finder.hurry()
         if not self._follows:
             self._leave()
@@ -344,17 +359,19 @@ BUGS: dict[str, str] = {
 
 
 def may_resend(bugs: Collection[str] = ()) -> bool:
-    """Return whether a write with unknown outcome is sent again.  Never, because the first one may still take effect
-    later.
+    """Return True if a write with unknown outcome is sent again.  Without a planted bug it never is, because the first
+    write may still take effect later.
     """
     return RESENDS_AFTER_TIMEOUT in bugs
 
 
 REFRESH_S = 0.15
 HURRY_S = 0.05
-"""After a refusal the next request is sent at once, but not more often than this."""
+"""Minimum seconds between two requests of the finder.  After a refusal it sends the next request without waiting for
+REFRESH_S.
+"""
 PATIENCE_S = 0.5
-"""Seconds that one node may take to answer."""
+"""Maximum seconds that one node may take to answer."""
 
 WHO_LEADS = describe.DescribeQuorumRequest(
     topics=(describe.TopicData(topic_name=TOPIC, partitions=(describe.PartitionData(partition_index=0),)),)
@@ -371,9 +388,12 @@ Listener = Callable[[Controller], None]
 
 
 class Finder:
-    """peers: node name -> "host:port".  It starts with the first `controller()`; `retain` and `release` count its
-    clients, and the last release stops it.  A client that wants immediate notice of later epochs passes a listener to
-    both.
+    """Finder of the active controller.
+
+    It starts with the first call of `controller`; `retain` and `release` count its clients, and the last release stops
+    the finder.  A client that must be notified of later epochs at once passes a listener to both methods.
+
+    peers: node name -> "host:port"
     """
 
     def __init__(self, peers: Mapping[str, str], client_id: str) -> None:
@@ -390,11 +410,11 @@ class Finder:
 
     @property
     def best(self) -> Controller | None:
-        """Return the controller of the highest epoch seen, None while there is none."""
+        """Return the controller of the highest epoch seen; None while there is none."""
         return self._best
 
     async def controller(self) -> Controller:
-        """Return `best`, as soon as there is one."""
+        """Wait until a controller is known, and return `best`."""
         if not self._watchers:
             self._watchers = [asyncio.ensure_future(self._watch(node)) for node in self._addresses]
         while self._best is None:
@@ -402,7 +422,7 @@ class Finder:
         return self._best
 
     def hurry(self) -> None:
-        """Send the request for the leader again now, after a refusal."""
+        """Send the request for the leader again at once, after a refusal."""
         now = asyncio.get_running_loop().time()
         if now - self._hurried_at >= HURRY_S:
             self._hurried_at = now

@@ -1,10 +1,10 @@
-"""Prints the files of a node for readers: logs, snapshots, and the small files beside them.
+"""Prints the files of a node in readable form: logs, snapshots, and the small files beside them.
 
     NNN.log, NNN-EEE.checkpoint[.part]   a line for each batch, and below it a line for each record
-    leader-epoch-checkpoint, quorum-state, recovery-point, meta.properties, partition.metadata     what they hold
+    leader-epoch-checkpoint, quorum-state, recovery-point, meta.properties, partition.metadata     their content
 
-It reads and never writes, and it may be used on a copy or on the files of a node that runs.  Damage is a separate line
-that begins with "damaged"; the rest of that file is not read.
+The tool only reads files, so it may be used on a copy or on the files of a running node.  For a corrupt file it prints
+a line that begins with "damaged", and reads no further.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _LEADER_CHANGE = 2
 
 
 def lines_of(path: Path, *, records: bool = True) -> Iterator[str]:
-    """Return the content of a file, or of every known file in a folder. records: False for batches alone.
+    """Yield the content of a file, or of every known file in a folder.
+
+    records: False to print only batches
 
     Raises OSError if the path cannot be read, and ValueError for a file of another kind.
     """

@@ -1,9 +1,9 @@
-"""Ports of a node to the world: clock, disk, network, trace, randomness.
+"""Ports of a node to its environment: clock, disk, network, trace, randomness.
 
-`node/assembly.py` assembles a node over these ports, and no part of the node reads time, sockets or randomness in
+`node/assembly.py` assembles a node over these ports, and no part of the node accesses time, sockets or randomness in
 another way.  So the same code runs in a container with a real disk and sockets (`node/process.py`), and on a loop of
-virtual time with a simulated network and disks that lose what was not fsynced.  Tasks, futures and time-outs are those
-of the running asyncio loop, which a simulator brings itself.
+virtual time with a simulated network and disks that lose data that was not fsynced.  Tasks, futures and timeouts belong
+to the running asyncio loop, which a simulator provides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Timer(Protocol):
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Return seconds, monotonic, from an arbitrary beginning: the clock of timeouts."""
+        """Return monotonic seconds from an arbitrary beginning.  All timeouts use this clock."""
         ...
 
     def now_ns(self) -> int:
@@ -35,7 +35,7 @@ class Clock(Protocol):
         ...
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
-        """Call back at `now() == when` or later, at once if that is past."""
+        """Call `callback` at `now() == when` or later; at once if `when` has passed."""
         ...
 
 
@@ -48,7 +48,7 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
-        """Read bytes; fewer only at the end of the file."""
+        """Read bytes; return fewer only at the end of the file."""
         ...
 
     def write_at(self, offset: int, data: bytes) -> None: ...
@@ -88,8 +88,8 @@ class Disk(Protocol):
     def fsync_dir(self, folder: str) -> None: ...
 
     def beside(self, sync: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Run `sync`, the fsync of an open file, concurrently with the running loop.  Afterwards `done` is called on
-        the loop, in a separate turn, with the error of `sync`.  Those of one disk run one after another.
+        """Run `sync`, the fsync of an open file, concurrently with the running loop.  Afterwards call `done` on the
+        loop, in a separate turn, with the error of `sync`.  The fsyncs of one disk run one after another.
         """
         ...
 
@@ -98,14 +98,14 @@ class Transport(Protocol):
     """Connection to the other voters: one request at a time on one connection per peer, as in Kafka."""
 
     async def request(self, peer: int, request: RaftRequest) -> RaftResponse | None:
-        """Return the peer's answer; None if there was none in time or the connection broke, in which case the peer's
-        action is unknown.  Never raises because of the network.
+        """Return the peer's answer; None if there was none in time or the connection broke.  After None it is unknown
+        whether the peer processed the request.  Never raises because of the network.
         """
         ...
 
     def send_at_once(self, peer: int, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> bool:
-        """Send a Fetch without a task, if the connection for it is open and free; `answered` is called as `Calls.call`
-        does it.  Returns False if nothing was sent: then use `request`.
+        """Send a Fetch without a task, if the connection for it is open and free; `answered` is called as by
+        `Calls.call`.  Returns False if nothing was sent; the caller must then use `request`.
         """
         ...
 
@@ -117,10 +117,12 @@ class Transport(Protocol):
 
 
 class Calls(Protocol):
-    """Transport for a simulator, where a task for each request would cost more than the request."""
+    """A transport for a simulator, in which a task for each request would cost more than the request itself."""
 
     def call(self, peer: int, request: RaftRequest, answered: Callable[[RaftResponse | None], None]) -> None:
-        """`answered` is called exactly once, later: with the peer's answer, or with None if there was none."""
+        """Send a request.  `answered` is called later, exactly once, with the peer's answer, or with None if there was
+        none.
+        """
         ...
 
 
@@ -128,13 +130,16 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 
 class Listener(Protocol):
-    """port: the real one, if 0 was requested."""
+    """An open port of a server.
+
+    port: actual port, also if port 0 was requested
+    """
 
     @property
     def port(self) -> int: ...
 
     def close(self) -> None:
-        """Accept no further connection; open ones stay."""
+        """Accept no further connections; open connections stay open."""
         ...
 
 
@@ -143,23 +148,25 @@ class Network(Protocol):
     of which a node uses write, abort, is_closing, pause_reading, resume_reading and get_extra_info("peername")."""
 
     async def dial(self, host: str, port: int, protocol: Callable[[], P]) -> P:
-        """A connection.  Raises OSError; may never return if packets are lost."""
+        """Open a connection.  Raises OSError; may never return if packets are lost."""
         ...
 
     async def listen(self, host: str, port: int, protocol: Callable[[], asyncio.Protocol]) -> Listener:
-        """`protocol` makes one for each connection.  Raises OSError if the address cannot be bound."""
+        """Listen on an address; `protocol` creates a protocol for each connection.  Raises OSError if the address
+        cannot be bound.
+        """
         ...
 
 
 class TraceFile(Protocol):
-    """File for a node's reports about itself. No fault affects it, and it survives restarts."""
+    """The file to which a node appends reports about itself.  No fault affects the file, and it survives restarts."""
 
     def last_line(self) -> bytes | None:
-        """Return the last whole line, without its end; a torn one is removed.  Return None if there is none."""
+        """Return the last complete line, without its line end; None if there is none.  Removes a torn last line."""
         ...
 
     def append(self, line: bytes) -> None:
-        """Append a line, written on return.  Raises OSError; the node must then stop."""
+        """Append a line, and return once it is written.  Raises OSError; the node must then stop."""
         ...
 
 
@@ -169,9 +176,11 @@ def no_time(records: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """random: a new stream of numbers for each purpose; the same purpose gives the same stream.
-    say: receives lines for the operator (stderr of a process).
-    apply_s: seconds until this number of committed records is applied, on virtual time; 0 elsewhere.
+    """All ports of one node.
+
+    random: returns a random generator for a purpose; the same purpose gives the same numbers
+    say: accepts lines for the operator (stderr of a process)
+    apply_s: returns the seconds that applying this number of committed records takes on virtual time; 0 on real time
     """
 
     clock: Clock

@@ -1,12 +1,13 @@
 """The bundled KRaft as a program of a simulated machine: its command line over the machine's ports, and its costs.
 
-A machine gives a disk, files beside it, clocks and its output.  Its network is that of the running loop.
+A machine provides a disk, files beside the disk, clocks and an output.  The running loop provides the network.
 
-*Costs.*  Those of a node's handlers on a real machine, for the simulator, where computing takes no time by itself.
-
-Measured by a profiler of three processes on loopback that took writes, reads and elections: real sockets and fsyncs,
-Python 3.11 on a busy machine of two cores.  A handler counts with all that it leaves behind for later turns of the
-loop, frames included.  Timers are left out: nothing arrives where they ring.
+*Costs.*  CPU times of a node's handlers on a real machine, for the simulator, in which computing takes no time by
+itself.
+They were measured with a profiler on three processes on loopback during writes, reads and elections, with real sockets
+and fsyncs, and Python 3.11 on a busy machine with two cores.  The cost of a handler includes all its work in later
+turns of the loop, and the encoding of frames.  Timers are left out, because the simulator charges costs only for
+arriving messages.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ class SimulatedKraft:
     """Implements `system_under_test.subject.SimulatedProgram`."""
 
     def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed | Coroutine[Any, Any, Completed]:
-        """`--format`: format the emptied disk and print the directory id.
+        """Run a command.  `--format` formats the emptied disk and prints the directory id.
 
-        The id follows from the machine's chance, and with `--replace-disk` from the trace so far, too."""
+        The directory id depends on the machine's random generator, and with `--replace-disk` also on the trace so far.
+        """
         if "voters" in argv:
             return _change_voters(argv[argv.index("voters") + 1 :])
         if "--format" not in argv:
@@ -61,7 +63,7 @@ class SimulatedKraft:
         return Completed(0, kafka_uuid(directory_id).encode(), b"")
 
     async def serve(self, argv: Sequence[str], machine: SimulatedMachine) -> int:
-        """One life of a node; its exit status."""
+        """Run a node from start to end, and return its exit status."""
         try:
             machine.costs = HANDLER_CPU_S
             config = _config(argv, machine)
@@ -80,7 +82,7 @@ class SimulatedKraft:
 
 
 async def _change_voters(argv: Sequence[str]) -> Completed:
-    """`python -m system_under_test.kraft voters`, after the time that an interpreter needs."""
+    """Run `python -m system_under_test.kraft voters`, after the time that an interpreter takes to start."""
     await asyncio.sleep(INTERPRETER_S)
     try:
         listed = await voters_tool.run(argv, SocketNetwork())
@@ -90,7 +92,7 @@ async def _change_voters(argv: Sequence[str]) -> Completed:
 
 
 class MachineClock:
-    """`ports.Clock` of a simulated machine: time by the loop, the date by the machine's wall clock."""
+    """`ports.Clock` of a simulated machine: the loop provides the time, the machine's wall clock the date."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self._loop = asyncio.get_running_loop()
@@ -110,7 +112,7 @@ class MachineClock:
 
 
 class MachineTrace:
-    """`ports.TraceFile` in a file beside the disk, which no fault touches."""
+    """`ports.TraceFile` in a file beside the disk, which no fault affects."""
 
     def __init__(self, machine: SimulatedMachine, path: str) -> None:
         self._machine = machine
@@ -156,7 +158,7 @@ HANDLER_CPU_S: Mapping[str, float] = {
     "EpochResponse": 130e-6,
     "read": 155e-6,
     "write": 90e-6,
-    "append": 90e-6,  # appending to a list costs as much as a write
+    "append": 90e-6,  # assumed equal to a write
     "create": 90e-6,
     "fsync": 198e-6,
     "piece": 191e-6,  # per piece of a stream: the mean of all requests and answers

@@ -1,6 +1,6 @@
-"""The bundled KRaft as a system under test: installed, started, watched.
+"""The bundled KRaft as a system under test: its installation, start and status.
 
-What a node says of itself comes from its trace alone, read through the agent: the data network may be cut, and a
+The status of a node comes only from its trace, read through the agent, because the data network may be cut, and a
 request over it would disturb the node.
 """
 
@@ -27,17 +27,23 @@ from system_under_test.system import METADATA, METADATA_FOLDER, OwnNode, System
 PORT = 9092
 OUTPUT = "server.log"
 NOTICED = "*.log *.checkpoint recovery-point leader-epoch-checkpoint"
-"""Files whose damage a node notices, or mends.  Kafka gives quorum-state and meta.properties no checksum."""
+"""Patterns of files whose corruption a node detects or repairs.  In Kafka, quorum-state and meta.properties have no
+checksum.
+"""
 SEGMENT_BYTES, CACHED_BYTES = 1 << 15, 1 << 12
-"""A run of a minute writes 0.1 to 1 MB.  With the sizes of a real cluster it would never begin a second segment,
-cut one away, recover several, or read a batch from the disk for a voter that lags."""
+"""Sizes of a segment and of the cache, small because a run of a minute writes only 0.1 to 1 MB.  With the sizes of a
+real cluster, a node would never begin a second segment, delete one, recover several, or read a batch from the disk for
+a voter that lags.
+"""
 SNAPSHOTS_OFTEN = {
     "metadata.log.max.record.bytes.between.snapshots": 1 << 14,
     "metadata.log.max.snapshot.interval.ms": 3000,
     "metadata.max.retention.bytes": 3 << 15,
     "segment_bytes": 1 << 13,
 }
-"""Logs are cut several times a minute: at 200 operations per second a log holds what was written in the last 8 s."""
+"""Settings with which the beginning of a log is deleted several times a minute: at 200 operations per second a log
+contains the records of the last 8 s.
+"""
 SNAPSHOTS_COPIED_EVERY_S = 6.0
 _MODULE = "system_under_test.kraft"
 _FORMAT_LIMIT_S = 60.0
@@ -52,11 +58,15 @@ _BUGS = subject.planted_bugs(
 
 
 class Kraft(System):
-    """takes_snapshots: every few seconds; otherwise as seldom as Kafka, and so never within a run."""
+    """The bundled KRaft with static voters.
+
+    takes_snapshots: True to take snapshots every few seconds; False to take them as seldom as Kafka, and so never
+        within a run
+    """
 
     takes_snapshots = False
     name = "kraft"
-    summary = "the bundled KRaft quorum: static voters, each controller and metadata-serving broker in one"
+    summary = "the bundled KRaft quorum: static voters, each a controller and a metadata-serving broker in one"
     client_module = "system_under_test.kraft.client"
     port = PORT
     logs: Mapping[str, str] = {METADATA: METADATA_FOLDER}
@@ -75,7 +85,7 @@ class Kraft(System):
         """Node -> the id of its disk."""
 
     async def install(self, node: OwnNode, nodes: Sequence[OwnNode]) -> None:
-        """Make the data directory fit for a first start.  Raises OSError."""
+        """Format the data directory for a first start.  Raises OSError."""
         self._heard.pop(node.name, None)
         await self._configure(node, {})
         done = await node.node.run([*_argv(node), "--format", "--force"], timeout_s=_FORMAT_LIMIT_S)
@@ -83,7 +93,9 @@ class Kraft(System):
         self._directories[node.name] = done.stdout.decode().strip()
 
     async def installed(self, nodes: Sequence[OwnNode]) -> None:
-        """Configure the ids of all disks, which are known only now: a node votes only with the disk of its id."""
+        """Write the ids of all disks, which are known only after all installations, into the configurations: a node
+        votes only with the disk of its id.
+        """
         voters = {node.name: self._directories[node.name] for node in self._voters()}
         await asyncio.gather(*(self._configure(node, {"directories": voters}) for node in nodes))
 
@@ -111,14 +123,14 @@ class Kraft(System):
         await node.write(_config_path(node), json.dumps(config, indent=1))
 
     def settings_of(self, number: int) -> Mapping[str, Any]:
-        """Return what the configuration of the node with this id has in place of `cluster_settings`."""
+        """Return settings of the node with this id that replace `cluster_settings`."""
         return {}
 
     async def start(self, node: OwnNode, nodes: Sequence[OwnNode]) -> list[str]:
         return _argv(node)
 
     async def status(self, node: OwnNode) -> subject.NodeStatus | None:
-        """Return what the rows say that the node has added to its trace since the last time."""
+        """Return the status from the rows of the node's trace, read on since the last call."""
         try:
             heard = await self.hear(node)
         except OSError:
@@ -128,19 +140,21 @@ class Kraft(System):
         return heard.status(node.name)
 
     async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
-        """Clients may come at once: a leader is waited for apart."""
+        """Return None: clients may connect at once, because the harness waits for a leader separately."""
         return None
 
     async def caught_up(self, nodes: Sequence[OwnNode]) -> str | None:
-        """Return None if every live node follows one leader, and every log reaches the largest reported mark.
+        """Return None if every live node follows one leader, and every log reaches the largest reported high watermark;
+        else the reason.
 
-        Raises NotKnown if the trace of a live node is lost."""
+        Raises NotKnown if the trace of a live node is lost.
+        """
         voters = {node.name for node in self._voters()}
         if 2 * sum(node.name in voters for node in nodes) <= len(voters):
             return f"only {len(nodes)} of {len(self.nodes)} nodes are alive"
         statuses = await asyncio.gather(*(self.status(node) for node in nodes))
         if lost := [node.name for node in nodes if node.name in self._heard and self._heard[node.name].lost]:
-            raise subject.NotKnown(f"the trace of {', '.join(lost)} was cut or removed while the run went on")
+            raise subject.NotKnown(f"the trace of {', '.join(lost)} was truncated or removed during the run")
         known = [status for status in statuses if status is not None]
         if len(known) < len(nodes):
             silent = {node.name for node in nodes} - {status.node for status in known}
@@ -157,7 +171,7 @@ class Kraft(System):
         return {"bug": self.bug if self.bug in of_client.BUGS else None}
 
     def complaints_in(self, folder: Path) -> Sequence[subject.Complaint]:
-        """Return tracebacks, refusals to start and refusals to go on, in the order in which they were printed."""
+        """Return tracebacks, refusals to start and fatal errors, in the order in which they were printed."""
         logs = sorted(folder.glob(f"*/{OUTPUT}"))
         return [found for log in logs for found in _complaints(log.parent.name, log.read_text(errors="replace"))]
 
@@ -169,12 +183,14 @@ class Kraft(System):
         start = heard.wanted_from
         heard.take_from(start, await _node(node).read(_trace_path(node), start))
         if heard.lost:
-            raise OSError(errno.EIO, f"{node.name}: its trace was cut or removed")
+            raise OSError(errno.EIO, f"{node.name}: its trace was truncated or removed")
         return heard
 
 
 class KraftBrokers(Kraft):
-    """Every node is a broker, too: it registers, lives by heartbeats, and reports who is in sync."""
+    """The bundled KRaft with brokers: every node also registers as a broker, sends heartbeats, and proposes in-sync
+    sets.
+    """
 
     name = "kraft-brokers"
     summary = "the bundled KRaft quorum with brokers that register: in-sync sets, elections and fencing, but no data"
@@ -182,7 +198,9 @@ class KraftBrokers(Kraft):
     bugs: Mapping[str, subject.Bug] = _BUGS["brokers"]
 
     async def ready(self, nodes: Sequence[OwnNode]) -> str | None:
-        """Every broker serves, so that the replicas of all topics are spread over all of them."""
+        """Return None once every broker serves, so that the replicas of all topics are spread over all brokers; else
+        the reason.
+        """
         for node in nodes:
             if f"is {LifeState.SERVING.value}" not in await node.read(f"{node.log_dir}/{OUTPUT}"):
                 return f"the broker {node.name} is not registered and unfenced yet"
@@ -204,7 +222,9 @@ class KraftBrokers(Kraft):
 
 
 class KraftApart(KraftBrokers):
-    """The first three nodes are controllers alone; all others are brokers alone, which observe the metadata log."""
+    """The bundled KRaft with separate roles: the first three nodes are only controllers; all others are only brokers,
+    which observe the metadata log.
+    """
 
     name = "kraft-apart"
     summary = "the bundled KRaft quorum on three nodes, and brokers that register on nodes of their own"
@@ -223,14 +243,16 @@ class KraftApart(KraftBrokers):
 
 class KraftWithSnapshots(Kraft):
     name = "kraft-snapshots"
-    summary = "the bundled KRaft quorum, whose nodes take snapshots every few seconds and cut their logs behind them"
+    summary = "the bundled KRaft quorum, whose nodes take snapshots every few seconds and delete the log before them"
     takes_snapshots = True
     logs_copied_every_s = SNAPSHOTS_COPIED_EVERY_S
     bugs: Mapping[str, subject.Bug] = {}
 
 
 class KraftWithVoters(Kraft):
-    """The voters stand in the log from the first leader on, and change through the API (`kraft.version` 1)."""
+    """The bundled KRaft with dynamic voters: the log contains the voters from the first leader on, and they change
+    through the API (`kraft.version` 1).
+    """
 
     name = "kraft-voters"
     summary = "the bundled KRaft quorum, whose voters can change while it runs"
@@ -243,7 +265,7 @@ class KraftWithVoters(Kraft):
 
 
 class KraftWhole(KraftWithVoters, KraftBrokers):
-    """Brokers that register, voters that change, and snapshots every few seconds."""
+    """The bundled KRaft with brokers that register, dynamic voters, and snapshots every few seconds."""
 
     name = "kraft-whole"
     summary = "the bundled KRaft quorum with brokers that register, voters that change, and frequent snapshots"
@@ -254,7 +276,9 @@ class KraftWhole(KraftWithVoters, KraftBrokers):
 
 
 def _behind(known: Sequence[subject.NodeStatus], mark: int) -> str | None:
-    """Return why these nodes have not all caught up with the mark under one leader; None if they have."""
+    """Return why these nodes have not all caught up with the high watermark `mark` under one leader; None if they
+    have.
+    """
     epoch = max(status.epoch for status in known)
     leader = next((status for status in known if status.epoch == epoch and status.role == "leader"), None)
     if leader is None:
@@ -305,5 +329,5 @@ def _complaints(node: str, text: str) -> list[subject.Complaint]:
 
 
 def _end_of_traceback(lines: Sequence[str], start: int) -> int:
-    """Behind the first line that is not indented: the exception itself."""
+    """Return the index after the first line that is not indented, which is the exception itself."""
     return next((i + 1 for i in range(start, len(lines)) if not lines[i].startswith(" ")), len(lines))

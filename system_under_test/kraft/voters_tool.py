@@ -1,16 +1,16 @@
-"""Changes the voters of a running quorum for its operator, as `kafka-metadata-quorum` does: list, add, remove, upgrade.
+"""A tool for operators that lists or changes the voters of a running quorum, as `kafka-metadata-quorum` does.
 
     python -m system_under_test.kraft voters list   --servers HOST:PORT,...
     python -m system_under_test.kraft voters remove --servers HOST:PORT,... --id 3
     python -m system_under_test.kraft voters add    --servers HOST:PORT,... --id 3 --directory UUID --at HOST:PORT
     python -m system_under_test.kraft voters upgrade --servers HOST:PORT,...
 
-`upgrade` sets `kraft.version` to 1, as `kafka-features` does: from then on the voters of a cluster that began with
-static ones can change.
+`upgrade` sets `kraft.version` to 1, as `kafka-features` does.  From then on the voters can change, even in a cluster
+that began with static voters.
 
-Any server forwards a request to the leader.  A request without an answer may have been carried out.  So a change is
-repeated until the leader's own list shows it, or the time is over.  The last list is printed as JSON: {"leader": id,
-"epoch": epoch, "voters": {id: directory id}}.
+Any server forwards a request to the leader.  A request without an answer may have been executed.  So a change is
+repeated until the leader's own list contains the change, or the time is over.  The last list is printed as JSON:
+{"leader": id, "epoch": epoch, "voters": {id: directory id}}.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ AGAIN_S = 0.1
 
 
 class NotAgreed(OSError):
-    """The quorum did not agree in time; the last refusal in words."""
+    """The quorum did not agree in time; the message contains the last refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """voters: id -> directory id, as the leader lists them."""
+    """The leader's list of voters.
+
+    voters: id -> directory id
+    """
 
     leader: int
     epoch: int
@@ -68,7 +71,11 @@ def _removal(now: Listed, voter: int) -> Entity:
 
 @dataclass(frozen=True, slots=True)
 class QuorumOfVoters:
-    """servers: any of the nodes.  within_s: how long a change is tried."""
+    """The quorum, reached through some of its nodes.
+
+    servers: addresses of any nodes
+    within_s: maximum seconds for one change
+    """
 
     servers: Sequence[tuple[str, int]]
     within_s: float
@@ -85,11 +92,13 @@ class QuorumOfVoters:
         raise NotAgreed(why)
 
     async def remove(self, voter: int) -> Listed:
-        """Remove a voter, and wait until the list lacks it.  Raises NotAgreed."""
+        """Remove a voter, and wait until the list no longer contains it.  Raises NotAgreed."""
         return await self._changed(lambda now: _removal(now, voter) if voter in now.voters else None)
 
     async def add(self, voter: int, directory: UUID, at: tuple[str, int]) -> Listed:
-        """Add a voter, and wait until the list has it.  Another directory of it is removed first.  Raises NotAgreed."""
+        """Add a voter, and wait until the list contains it.  If the list contains the voter with another directory,
+        remove that first.  Raises NotAgreed.
+        """
         given = {"cluster_id": None, "voter_id": voter, "voter_directory_id": directory}
         listeners = [{"name": LISTENER, "host": at[0], "port": at[1]}]
         more = {"timeout": timedelta(seconds=CHANGE_S), "listeners": listeners}
@@ -121,8 +130,10 @@ class QuorumOfVoters:
     async def _changed(
         self, request: Callable[[Listed], Entity | None], error_in: Callable[[Entity], tuple[int, str | None]] = _error
     ) -> Listed:
-        """request: returns the next request for this list of the leader; None if it is as wanted. error_in: returns the
-        error of an answer, and its text.
+        """Send requests until the leader's list is as wanted.  Raises NotAgreed.
+
+        request: returns the next request for a list of the leader; None if the list is as wanted
+        error_in: returns the error of an answer, and its text
         """
         loop = asyncio.get_running_loop()
         until, why = loop.time() + self.within_s, "no time"

@@ -1,1 +1,1 @@
-"""Reads files of nodes; shares no code with their writer."""
+"""Readers of the files of nodes, which share no code with the writers of these files."""

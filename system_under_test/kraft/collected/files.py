@@ -1,6 +1,6 @@
-"""Files of nodes, read independently: data directories and traces become the tables that checkers judge.
+"""Reader that turns the files of nodes, data directories and traces, into the tables that checkers judge.
 
-A reader that used the subject's own codec would repeat its mistakes, so this one shares nothing with
+A reader that used the subject's own codec would repeat the mistakes of the codec, so this reader shares no code with
 `system_under_test/kraft/log`.
 
     <copy>/__cluster_metadata-0/NNN.log      segments of record batches (`log_files.py`)
@@ -9,13 +9,13 @@ A reader that used the subject's own codec would repeat its mistakes, so this on
     <copy>/__cluster_metadata-0/quorum-state one line of JSON: epoch, leader, vote
     trace/<node>.jsonl                       one JSON object a line (`trace_files.py`)
 
-*Replay.*  A copied metadata log is replayed into an empty model, to the hash of the state after each batch.  Neither
-the reader of the bytes (`log_files.py`) nor the model (`state_model.py`) shares code with the node.  So a difference
-shows an error of the node's own state machine, or of its past: its caches, its slices of a long replay, its snapshots,
-its terms as a leader that decided ahead of the log.
+*Replay.*  A copied metadata log is replayed into an empty model, which computes the hash of the state after each batch.
+Neither the reader of the bytes (`log_files.py`) nor the model (`state_model.py`) shares code with the node.  So a
+difference shows an error of the node's state machine, or of something that affected its state earlier: caches, the
+slices of a long replay, snapshots, or decisions ahead of the log while the node was the leader.
 
-*Records of brokers.*  Those of brokers and partitions in a copied metadata log become rows of the table CLUSTER.
-Records of other types are not tabulated.  A record that cannot be decoded ends the table of its copy with a row
+*Records of brokers.*  The records of brokers and partitions in a copied metadata log become rows of the table CLUSTER.
+Records of other types are not tabulated.  At a record that cannot be decoded, the rows of the copy end with a row
 "undecodable".
 """
 
@@ -46,15 +46,17 @@ from system_under_test.subject import Collected, StartedOn
 LOG_FOLDER = "__cluster_metadata-0"
 QUORUM_STATE = "quorum-state"
 _NUMBERS = 1 << 31
-"""Epochs and ids of nodes are numbers of 32 bits with a sign."""
+"""Upper bound of epochs and ids of nodes, which are signed 32-bit numbers."""
 ROW_GROUP = 1 << 17
-"""Rows per row group, and every copy begins a new one: equal offsets are in the same group of every log."""
+"""Rows per row group.  Every copy begins a new row group, so equal offsets are in the same group of every log."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedState:
-    """epoch -1: there is no file. leader_id: the number of the leader, -1 if the file names none, None without a
-    file.
+    """The content of quorum-state.
+
+    epoch: -1 if there is no file
+    leader_id: id of the leader; -1 if the file names none; None if there is no file
     """
 
     epoch: int = -1
@@ -70,8 +72,8 @@ def write_tables(
 ) -> None:
     """Read every trace in `trace/` and every copy, and write `tables/` (schemas LOG, TRACE and COPIES).
 
-    A trace with a broken line in its middle is not tabulated; `tables/trace/<node>.error` says why.  Raises OSError if
-    the run folder cannot be read or written.
+    A trace with an invalid line in its middle is not tabulated; `tables/trace/<node>.error` then contains the reason.
+    Raises OSError if the run folder cannot be read or written.
     """
     tables = run_folder / "tables"
     for name in ("log", "trace", "cluster", "replayed"):
@@ -106,10 +108,10 @@ def write_tables(
 
 
 class _Beginnings:
-    """Entries before the current start of a log, as far as any copy of any node still contains them.
+    """The entries before the current start of a log, as far as any copy of any node still contains these entries.
 
     A prefix hash identifies one prefix of the log.  So the entries before a snapshot may come from any copy whose log
-    has, at the snapshot's end, the prefix hash in the snapshot.
+    has the prefix hash of the snapshot at the snapshot's end.
     """
 
     def __init__(self) -> None:
@@ -122,7 +124,7 @@ class _Beginnings:
     def joined(self, log: LogFile) -> tuple[LogFile, tuple[Row, ...]]:
         """Return the log with all entries from 0 on, and the rows of the table CLUSTER from before its start.
 
-        If no copy shows the entries before its start, return the log as it is, and no rows.
+        If no copy contains the entries before its start, return the log unchanged, and no rows.
         """
         if log.start == 0 or log.error is not None:
             return log, ()
@@ -136,8 +138,9 @@ class _Beginnings:
 
 
 def _beginnings(copies: Sequence[Collected]) -> _Beginnings:
-    """Return the beginnings of the logs of these copies that begin above 0; memory: the longest log that begins at 0,
-    and one for each cut needed to reach the others.
+    """Return the beginnings of those logs of these copies that begin above 0.
+
+    Memory: the longest log that begins at 0, and one log for each further beginning that is needed to reach the others.
     """
     found = _Beginnings()
     cut = [c for c in copies if log_start(c.folder / LOG_FOLDER) > 0]
@@ -159,8 +162,8 @@ def _beginnings(copies: Sequence[Collected]) -> _Beginnings:
 
 
 def log_writer(path: Path) -> pq.ParquetWriter:
-    """Return a file of schema LOG whose compared columns are cheap to read: offsets as deltas, epochs as runs,
-    checksums as they are; the rest compressed.
+    """Return a writer of schema LOG that makes the compared columns cheap to read: offsets as deltas, epochs as runs,
+    checksums uncompressed; all other columns are compressed.
     """
     plain = ("offset", "epoch", "checksum")
     return pq.ParquetWriter(
@@ -179,7 +182,9 @@ def log_writer(path: Path) -> pq.ParquetWriter:
 
 
 def write_log(writer: pq.ParquetWriter, copy: int, node: str, log: LogFile) -> None:
-    """Write one copy of a node's log, in separate row groups: equal offsets are in the same row group of every log."""
+    """Write one copy of a node's log in separate row groups, so that equal offsets are in the same row group of every
+    log.
+    """
     for start in range(0, len(log), ROW_GROUP):
         part = slice(start, start + ROW_GROUP)
         size = len(log.offset[part])
@@ -194,7 +199,10 @@ def write_log(writer: pq.ParquetWriter, copy: int, node: str, log: LogFile) -> N
 
 
 def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) -> dict[str, Any]:
-    """trace: bytes up to the end of each row, and its seq; None if there is none."""
+    """Return the row of a copy in the table COPIES.
+
+    trace: number of bytes up to the end of each row of the trace, and the row's seq; None if there is no trace
+    """
     error = log.error
     try:
         state = read_quorum_state(copy.folder / LOG_FOLDER / QUORUM_STATE)
@@ -224,7 +232,7 @@ def _copy_row(copy: Collected, log: LogFile, trace: tuple[Int64, Int64] | None) 
 
 
 def _of_another_node(copy: Collected) -> str | None:
-    """Return an error if the data directory names another node; None if it names none."""
+    """Return an error if the data directory names another node; None if it names this node or none."""
     found = _property(copy, "node.id")
     if found is None or f"n{found}" == copy.node:
         return None
@@ -256,10 +264,10 @@ def read_quorum_state(path: Path) -> RecordedState:
 
 
 def _write_trace(path: Path, folder: Path, started_monotonic_ns: int, promised_size_bytes: int) -> tuple[Int64, Int64]:
-    """Tabulate one trace, or record the reason why not.  Returns the bytes up to the end of each readable row, and its
-    seq.
+    """Tabulate one trace, or record the reason why it cannot be tabulated.  Returns the number of bytes up to the end
+    of each readable row, and the row's seq.
 
-    promised_size_bytes: its length when its node's disk was last copied; a shorter file now has lost its end.
+    promised_size_bytes: length of the trace when its node's disk was last copied; a shorter file has lost its end
     """
     broken = folder / f"{path.stem}.error"
     broken.unlink(missing_ok=True)
@@ -273,14 +281,14 @@ def _write_trace(path: Path, folder: Path, started_monotonic_ns: int, promised_s
 
 
 RECORDS_MAX = 50_000
-"""Maximum number of replayed records of one log, which takes about a second.  The states after them are not computed.
-"""
+"""Maximum number of replayed records of one log, which take about a second.  Later states are not computed."""
 
 
 def replayed(folder: Path) -> Iterator[tuple[int, int]]:
-    """Yield (end offset of a batch, hash of the state there), up to the first record that does not fit.
+    """Yield (end offset of a batch, hash of the state there), up to the first record that cannot be replayed.
 
-    It yields nothing for a log that begins after a snapshot: `snapshot-equals-prefix` judges the entries before it.
+    Yield nothing for a log that begins after a snapshot, because `snapshot-equals-prefix` judges the entries before
+    that snapshot.
     """
     if log_start(folder) > 0:
         return
@@ -299,7 +307,7 @@ def replayed(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def write_replayed(path: Path, node: str, copy: int, states: Iterator[tuple[int, int]]) -> None:
-    """A file of schema REPLAYED."""
+    """Write a file of schema REPLAYED."""
     rows = [{"node": node, "copy": copy, "offset": offset, "hash": value} for offset, value in states]
     pq.write_table(pa.Table.from_pylist(rows, REPLAYED), path, compression="zstd")
 
@@ -319,11 +327,11 @@ _ABOUT: Mapping[int, str] = {
     **dict.fromkeys((27, 29), "controller {controller}"),
     28: "{name}",
 }
-"""Type of a tabulated record -> its subject, by its fields."""
+"""Type of a tabulated record -> template of its subject, filled in from its fields."""
 _NOT_SHOWN = frozenset({"migrates", "endpoints", "features", "cordoned"})
 _CONFIG = 4
 _CONFIGS = ("min.insync.replicas", "unclean.leader.election.enable")
-"""The configs of topics that affect partitions; other config records are left out."""
+"""Configs of topics that affect partitions; records of other configs are left out."""
 
 
 def read_cluster(folder: Path) -> Iterator[Row]:
@@ -342,14 +350,18 @@ def read_cluster(folder: Path) -> Iterator[Row]:
 
 
 def row_of(value: bytes, offset: int, epoch: int, base: int) -> Row | None:
-    """Return the row of one record, None if its type is not tabulated.  Raises ValueError or IndexError."""
+    """Return the row of one record; None if its type is not tabulated.  Raises ValueError or IndexError if it cannot be
+    decoded.
+    """
     found = _content(value)
     return None if found is None else (offset, epoch, base, *found)
 
 
 @lru_cache(maxsize=1 << 14)
 def _content(value: bytes) -> tuple[str, str, str] | None:
-    """Return (kind, subject, fields as JSON) of one record, None if its type is not tabulated.  Raises as `row_of`."""
+    """Return (kind, subject, fields as JSON) of one record; None if its type is not tabulated.  Raises the same errors
+    as `row_of`.
+    """
     kind, _ = type_and_version(value)
     if kind not in _ABOUT:
         return None
@@ -361,7 +373,7 @@ def _content(value: bytes) -> tuple[str, str, str] | None:
 
 
 def write_cluster(writer: pq.ParquetWriter, copy: int, node: str, rows: Iterator[Row]) -> None:
-    """Write one copy of a node's log."""
+    """Write the rows of one copy of a node's log."""
     columns = list(zip(*rows, strict=True)) or [()] * 6
     size = len(columns[0])
     arrays = [

@@ -1,11 +1,11 @@
 """Rows and entries that one node adds to its trace and its log at run time, fetched without stopping the node.
 
-`status` reads the rows of the trace several times a second anyway, and a follower reuses the same bytes.  It reads the
-log only below a high watermark that the trace reported *before* the bytes were read.  A node never removes these
-entries again, so the bytes are complete and do not change.  Bytes above it may be half an append, or a mixture of
-before and after a truncation.
+`status` reads the rows of the trace several times a second anyway, and `LiveNode` reuses these bytes.  It reads the log
+only below a high watermark that the trace reported *before* the bytes were read.  A node never removes entries below a
+high watermark, so their bytes are complete and do not change.  Bytes above the high watermark may be half an append, or
+a mixture of bytes from before and after a truncation.
 
-A segment is named by its first offset, so the next one is found without listing the folder.
+A segment is named after its first offset, so the next segment is found without listing the folder.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from system_under_test.kraft.collected.trace_files import table_of
 from system_under_test.subject import Collected, Node
 
 READ_SIZE_BYTES_MAX = 1 << 24
-"""Limit of one read of a log; no batch is larger than 8 MiB."""
+"""Maximum bytes of one read of a log; no batch is larger than 8 MiB."""
 
 
 class LiveNode:
-    """Implements `subject.Live`. hear: reads on in the node's trace, and returns its reports so far."""
+    """A `subject.Live` of one node.
+
+    hear: reads on in the node's trace, and returns the reports so far
+    """
 
     def __init__(
         self, node: Node, trace_path: str, hear: Callable[[Node], Awaitable[Hearsay]], started_monotonic_ns: int
@@ -37,7 +40,7 @@ class LiveNode:
         self._hear = hear
         self._started_monotonic_ns = started_monotonic_ns
         self._rows = b""
-        self._missed_bytes = 0  # bytes of the trace that the node wrote before the first call
+        self._missed_bytes = 0  # number of bytes of the trace from before the first call
         self._mark = -1
         self._batches = b""
         self._segment = 0
@@ -88,7 +91,7 @@ def _segment_name(first_offset: int) -> str:
 
 
 def _entries(node: str, copy: int, batches: Batches) -> NewEntries:
-    """Return entries as `checkers.base.columns.LOG` defines offset, epoch and checksum."""
+    """Return the entries of batches, with offset, epoch and checksum as in `checkers.base.columns.LOG`."""
     count = batches.records.astype(np.int64)
     delta = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     return NewEntries(

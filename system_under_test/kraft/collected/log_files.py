@@ -1,26 +1,24 @@
-"""The log and the snapshots of one data directory, from their bytes alone: a reader that shares no code with the
-subject's own codec.
+"""Reader of the log and the snapshots of one data directory, which shares no code with the subject's own codec.
 
 It follows the published layouts (Kafka's record batch version 2, the metadata records' flexible encoding of KIP-482)
 and the definition of the prefix hash; `checkers/kernels/kafka_files.py` scans the bytes.
 
-    NNN.log     a segment: record batches one behind the other, named by its first offset
+    NNN.log     a segment: a sequence of record batches, named after its first offset
 
-A torn tail is an append that a crash interrupted.  It is no violation.  It has three properties:
+A torn tail is an append that a crash interrupted.  A torn tail is no violation.  It has three properties:
+- it is at the end of the last segment and reaches to the end of that file;
+- its first bytes are those of a batch at the log's end: the right base offset, a possible length, the right magic (a
+  crash may leave zeros in place of bytes that were not written);
+- no complete batch with a correct CRC begins anywhere after its first byte.
 
-- it stands at the end of the last segment and reaches to the end of that file;
-- its first bytes are those of a batch at the log's end: that base offset, a possible length, the right magic (a crash
-  may leave zeros in place of what was not written yet);
-- no whole batch with a right CRC begins anywhere behind its first byte.
+Any other error is corruption: `error` names the file and the byte, and the checkers' verdict is unknown.  Corruption is
+no violation by itself, because either the node or the copying may have corrupted the bytes.  Data before the error is
+still returned.  Checkers judge gaps and decreasing epochs.
 
-All other damage is corruption: `error` names the file and the byte, and the checkers' verdict is unknown.  It is no
-violation by itself, because either the node or the copying may have damaged the bytes.  Data before the damage is still
-returned.  Checkers judge gaps and decreasing epochs.
-
-A log whose first segment begins at offset 0 begins at 0.  Any other log begins at the end of the first snapshot in the
-same folder that does not end before the first segment (NNN-EEE.checkpoint, KIP-630), and earlier batches are left out.
-If there is no such snapshot, or if it does not match the batches, the log has lost its beginning.  The prefix hash
-continues from the one in the snapshot's header.
+A log whose first segment begins at offset 0 begins at 0.  Any other log begins at the end of a snapshot in the same
+folder (NNN-EEE.checkpoint, KIP-630): the first snapshot that does not end before the first segment.  Batches before the
+end of this snapshot are left out.  If there is no such snapshot, or if it does not match the batches, the log has lost
+its beginning.  The prefix hash continues from the prefix hash in the snapshot's header.
 
 A folder without any segment is missing input and not an empty log, because a node creates its first segment when it
 starts.
@@ -33,13 +31,12 @@ starts.
 Cost: headers, CRCs and hashes of a million batches of 100 bytes take 0.2 s, with their records 0.45 s; memory: one
 segment, and 60 bytes a batch and a record each.
 
-*Snapshots.*  They are read from their bytes alone, by a reader that shares no code with the subject's codec.
-
+*Snapshots.*  The reader of snapshots shares no code with the subject's codec, either.
 It follows the published layout (KIP-630): record batches of version 2 whose offsets count from 0 and whose epoch is
-that of the snapshot; the first is a control batch with the header, the last one with the footer.  If voters can change,
-`kraft.version` and the voters follow the header, in its batch or in separate batches (KIP-853).
+that of the snapshot.  The first batch is a control batch with the header, the last batch one with the footer.  If
+voters can change, `kraft.version` and the voters follow the header, in the same batch or in separate batches (KIP-853).
 
-    state hash   of the state that its records amount to (`state_model.py`)
+    state hash   of the state that results from its records (`state_model.py`)
     prefix hash  of the log at the snapshot's end: tag 10000 of the header, which only the bundled system writes; else 0
 """
 
@@ -74,10 +71,12 @@ def _no(kind: type) -> Any:
 
 @dataclass(slots=True)
 class LogFile:
-    """One log as columns of schema LOG, one entry per record; log_end: the offset after the last whole batch; start:
-    offset at which the log begins; start_hash: the prefix hash there, from the snapshot.
+    """One log as columns of schema LOG, with one entry per record.
 
-    key: large strings; value: int64; both Arrow arrays with nulls.
+    key, value: Arrow arrays of large strings and of int64, both with nulls
+    log_end: offset after the last complete batch
+    start: offset at which the log begins
+    start_hash: prefix hash at `start`, from the snapshot
     """
 
     offset: Int64 = field(default_factory=lambda: _no(np.int64))
@@ -97,7 +96,7 @@ class LogFile:
         return len(self.offset)
 
     def behind(self, other: LogFile, count: int) -> LogFile:
-        """Return this log after the first `count` entries of another one; all other fields unchanged."""
+        """Return this log with the first `count` entries of another log in front; all other fields are unchanged."""
         joined: dict[str, Any] = {}
         for name in (*_ARRAYS, *_LISTS):
             join = np.concatenate if name in _ARRAYS else pa.concat_arrays
@@ -106,7 +105,7 @@ class LogFile:
 
 
 _ARRAYS, _LISTS = ("offset", "epoch", "checksum", "batch_offset", "batch_hash"), ("key", "value")
-"""Columns of a `LogFile`: of numpy, and of Arrow."""
+"""Names of the columns of a `LogFile`: the numpy arrays, and the Arrow arrays."""
 
 
 def log_start(folder: Path) -> int:
@@ -141,15 +140,15 @@ def read_log(folder: Path) -> LogFile:
 
 
 def missing(folder: Path) -> str | None:
-    """Return the reason why a copied log directory has no log; None if it has one, even an empty one."""
+    """Return the reason why a copied log directory has no log; None if it has a log, even an empty one."""
     if not folder.is_dir():
         return f"the folder {folder.parent.name}/{folder.name} is missing"
-    return None if any(folder.glob("*.log")) else f"{folder.parent.name}/{folder.name} holds no segment (*.log)"
+    return None if any(folder.glob("*.log")) else f"{folder.parent.name}/{folder.name} contains no segment (*.log)"
 
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """The whole batches of one segment, and the problem after the last of them."""
+    """The complete batches of one segment, and the error after the last complete batch."""
 
     name: str
     data: UInt8
@@ -159,7 +158,7 @@ class _Segment:
 
 
 def _beginning(folder: Path) -> SnapshotFile:
-    """Return the snapshot after which a log begins; an empty one for a log that begins at 0, or has no segment."""
+    """Return the snapshot after which a log begins; an empty snapshot for a log that begins at 0 or has no segment."""
     first = min((path.name for path in folder.glob("*.log")), default="")
     base = int(first[:20]) if first[:20].isdigit() else 0
     if base == 0:
@@ -167,13 +166,15 @@ def _beginning(folder: Path) -> SnapshotFile:
     for end, epoch, path in snapshot_names(folder):
         if end >= base:
             return read_snapshot(path, end, epoch)
-    words = f"{first}: the log begins at offset {base}, and no snapshot ends there or behind"
+    words = f"{first}: the log begins at offset {base}, and no snapshot ends there or later"
     return SnapshotFile(base, 0, error=words)
 
 
 def segments(folder: Path, begins: SnapshotFile | None = None) -> Iterator[_Segment]:
-    """Yield the segments in order, up to the first damaged one, without the batches before the beginning of the log;
-    one at a time in memory. begins: beginning of the log, if already known.
+    """Yield the segments in order, up to the first corrupt one, without the batches before the beginning of the log.
+    Only one segment is in memory at a time.
+
+    begins: snapshot before the log, if already known
     """
     begins = begins or _beginning(folder)
     if begins.error is not None:
@@ -202,7 +203,7 @@ def segments(folder: Path, begins: SnapshotFile | None = None) -> Iterator[_Segm
             reached = f", though the log had reached {log_end}" if why == kafka_files.OFFSET_WENT_BACK else ""
             yield _Segment(name, data, batches, error=where + reached)
         elif number < len(paths) - 1 or kafka_files.resumes(data, position + 1):
-            yield _Segment(name, data, batches, error=f"{where}, and the log goes on behind it")
+            yield _Segment(name, data, batches, error=f"{where}, and the log continues after it")
         elif end < len(data) or not _begins_append(data[position:], log_end):
             yield _Segment(name, data, batches, error=f"{where}, and these bytes are no interrupted append")
         else:
@@ -224,9 +225,9 @@ def batches_in(folder: Path) -> Iterator[tuple[int, int, int, Iterator[bytes]]]:
 
 
 def _behind(batches: kafka_files.Batches, begins: SnapshotFile) -> tuple[kafka_files.Batches, bool]:
-    """Return (the batches from the end of the snapshot on, whether one of them ends there and has its epoch).
+    """Return (the batches from the end of the snapshot on, True if a batch ends there and has its epoch).
 
-    A log without the end of its snapshot is about to be replaced by it: none of its batches count.
+    If no batch ends at the end of the snapshot, the snapshot is about to replace the log, and no batch counts.
     """
     ends = batches.base + batches.records
     at = np.flatnonzero((ends == begins.end_offset) & (batches.epoch == begins.epoch))
@@ -259,8 +260,7 @@ def _number(data: UInt8, at: int, size: int) -> int:
 
 
 def _begins_append(tail: UInt8, log_end: int) -> bool:
-    """Return whether these bytes may be the beginning of a batch at `log_end`, written in part and followed by
-    zeros."""
+    """Return True if these bytes may be the beginning of a batch at `log_end`, partly written and followed by zeros."""
     written = tail.tobytes().rstrip(b"\0")
     length, magic = written[8:12], written[16:17]
     return (
@@ -271,12 +271,14 @@ def _begins_append(tail: UInt8, log_end: int) -> bool:
 
 
 def _records(segment: _Segment, hashes: Int64) -> LogFile:
-    """Return one segment's records; `error` if one cannot be decoded, and then only the batches before it."""
+    """Return the records of one segment.  If a record cannot be decoded, return only the batches before it, and set
+    `error`.
+    """
     batches = segment.batches
     names = np.frombuffer(REGISTER, np.uint8), np.frombuffer(LIST, np.uint8)
     configs, broken = kafka_files.find_configs(segment.data, batches, _TOPIC_RESOURCE, *names)
     rows_to = np.cumsum(batches.records, dtype=np.int64)
-    why = "its lengths or numbers make no sense"
+    why = "its lengths or numbers are invalid"
     keys = _keys(segment.data, configs)
     if (row := _first_not_text(keys)) is not None:
         of_text = int(np.searchsorted(rows_to, row, side="right"))
@@ -309,7 +311,7 @@ def _keys(data: UInt8, configs: kafka_files.Configs) -> pa.Array:
 
 
 def _first_not_text(keys: pa.Array) -> int | None:
-    """Return the first row whose bytes are not UTF-8; None if all are."""
+    """Return the first row whose bytes are not UTF-8; None if all rows are UTF-8."""
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:
@@ -328,8 +330,11 @@ _PREFIX_HASH_TAG = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """records: of the state. error: reason why the snapshot is incomplete, None if it is complete; the hashes are 0
-    then.
+    """One snapshot.
+
+    records: number of records of the state
+    state_hash, prefix_hash: hashes; 0 if `error` is set
+    error: reason why the snapshot is incomplete; None if it is complete
     """
 
     end_offset: int
@@ -341,11 +346,11 @@ class SnapshotFile:
 
 
 class _Malformed(ValueError):
-    """The rule that the bytes violate."""
+    """The bytes violate the layout; the message names the rule."""
 
 
 def snapshot_names(folder: Path) -> list[tuple[int, int, Path]]:
-    """Return (end offset, epoch, path) of every complete snapshot by name, oldest first."""
+    """Return (end offset, epoch, path) of every snapshot whose name marks it as complete, oldest first."""
     found = [(_NAME.fullmatch(path.name), path) for path in folder.glob("*.checkpoint")]
     return sorted((int(match[1]), int(match[2]), path) for match, path in found if match)
 
@@ -353,7 +358,7 @@ def snapshot_names(folder: Path) -> list[tuple[int, int, Path]]:
 def read_snapshots(folder: Path) -> list[SnapshotFile]:
     """Read all snapshots of a copied log directory, oldest first.  Never raises because of file contents.
 
-    The one at offset 0, which Kafka's formatter writes, represents no part of the log.
+    The snapshot at offset 0, which Kafka's formatter writes, is left out, because it contains no part of the log.
     """
     return [read_snapshot(path, end, epoch) for end, epoch, path in snapshot_names(folder) if end]
 
@@ -370,7 +375,7 @@ def read_snapshot(path: Path, end_offset: int, epoch: int) -> SnapshotFile:
 def _read(data: bytes, end_offset: int, epoch: int) -> SnapshotFile:
     batches, why, position, _ = kafka_files.scan(np.frombuffer(data, np.uint8), 0, 0)
     if why != kafka_files.COMPLETE or len(batches.base) < 2:
-        raise _Malformed(f"byte {position}: no whole batch with a right CRC, and the footer is missing")
+        raise _Malformed(f"byte {position}: no complete batch with a correct CRC, and the footer is missing")
     ends = np.cumsum(batches.records)
     if np.any(batches.base != ends - batches.records) or np.any(batches.epoch != epoch):
         raise _Malformed("its batches do not follow each other, or are of another epoch")

@@ -2,9 +2,9 @@
 
 Voters change through the quorum's own API, on the nodes (KIP-853).
 
-A server that is removed continues as an observer, with its disk.  It returns with that disk: it is started, follows the
-log, and is added as a voter once it has caught up.  Or it returns with an empty disk, which has a new directory id: it
-is another replica then, to which the promises of the old disk do not apply (KIP-853).
+A removed server continues as an observer, with its disk.  It may return with the same disk: it is started, follows the
+log, and is added as a voter once it has caught up.  Or it may return with an empty disk, which has a new directory id:
+it is then another replica, to which the promises of the old disk do not apply (KIP-853).
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from system_under_test.subject import Node, NodeStatus
 
 @dataclass(slots=True)
 class Hearsay:
-    """A node's reports in its trace so far. largest_mark: over all its incarnations. unread: rows that a follower of
-    this node has not read yet; None while it has no follower. campaigned: True if it has requested votes since the last
-    `status`. voted_epoch: of its last vote, -1 before the first. voters: the names that its log names last, empty if it
-    names none. disk: its id, "" if no row names it.
-    lost: the trace no longer continues at the last read position, so earlier reports may not hold any more.
+    """A node's reports in its trace so far.
+
+    largest_mark: largest high watermark over all its incarnations
+    campaigned: True if the node has requested votes since the last `status`
+    voted_epoch: epoch of its last vote; -1 before the first vote
+    voters: names of the voters in its log; empty if the log names none
+    disk: id of its disk; "" if no row names it
+    unread: rows that the `LiveNode` of this node has not read yet; None if there is no `LiveNode`
+    lost: True if the trace no longer continues at the last read position, so that earlier reports may be wrong
     """
 
     read_bytes: int = 0
@@ -45,14 +49,14 @@ class Hearsay:
 
     @property
     def wanted_from(self) -> int:
-        """Return the byte from which `take_from` needs the trace: the end of the last row that it has read."""
+        """Return the position from which `take_from` needs the trace: the last byte of the last row that was read."""
         return max(0, self.read_bytes - 1)
 
     def take_from(self, start: int, data: bytes) -> None:
-        """Read the bytes of the trace from `start` on.  They are ignored if another call read them first.
+        """Read the bytes of the trace from `start` on.  Bytes that another call has already read are ignored.
 
-        A node only appends to its trace.  If it lacks rows that were read before, something else has truncated or
-        removed it.
+        A node only appends to its trace.  If the trace lacks rows that were read before, something else has truncated
+        or removed it.
         """
         if start != self.wanted_from:
             return
@@ -66,7 +70,7 @@ class Hearsay:
                 self.lost = True
 
     def take(self, data: bytes) -> None:
-        """Read more of the trace, from `read_bytes` on; an unfinished row is left for the next time."""
+        """Read the bytes of the trace from `read_bytes` on; an incomplete row is left for the next call."""
         whole = data.rfind(b"\n") + 1
         self.read_bytes += whole
         if self.unread is not None:
@@ -75,7 +79,9 @@ class Hearsay:
             self._row(json.loads(line))
 
     def status(self, node: str) -> NodeStatus:
-        """Return the status by the trace of this node; it has campaigned if it did so since the last status."""
+        """Return the status of this node according to its trace.  `campaigned` refers to the time since the last
+        status.
+        """
         campaigned, self.campaigned = self.campaigned, False
         return NodeStatus(
             node,
@@ -94,7 +100,7 @@ class Hearsay:
         event = row["event"]
         self.epoch = max(self.epoch, row["epoch"])
         if event == "disk":
-            if self.disk not in ("", row["detail"]):  # another replica with an empty disk
+            if self.disk not in ("", row["detail"]):  # the node is another replica now, with an empty disk
                 self.epoch, self.voted_epoch, self.voters = row["epoch"], -1, ()
             self.disk = row["detail"]
         if event == "start":
@@ -114,16 +120,19 @@ class Hearsay:
 
 
 CHANGE_S_MAX = 12.0
-"""Seconds that the quorum may take to agree, once all participants run."""
+"""Maximum seconds until the quorum agrees, once all participants run."""
 _PROGRAM_S_MAX = 8.0
-"""Further seconds for an interpreter to start and end on a loaded machine: the tool's, or a joining server's."""
+"""Additional seconds in which an interpreter, of the tool or of a joining server, starts and ends on a loaded
+machine.
+"""
 
 
 class KraftMembers:
-    """Implements `subject.Members`.
+    """The `subject.Members` of the bundled KRaft.
 
-    hear: node -> the reports of its trace.  Raises OSError.
-    argv: node -> the command of its server, whose last word is its configuration.  output: file of its `log_dir`.
+    hear: returns the reports in a node's trace. Raises OSError.
+    argv: returns the command of a node's server, whose last word is the path of its configuration
+    output: name of the server's output file in `log_dir`
     """
 
     def __init__(
@@ -139,7 +148,9 @@ class KraftMembers:
         self._output = output
 
     async def members(self, nodes: Sequence[Node]) -> frozenset[str]:
-        """Return the voters that the leader's log names last, by its trace.  Raises OSError while no server leads."""
+        """Return the latest voters in the leader's log, according to its trace.  Raises OSError while no server
+        leads.
+        """
         heard = await asyncio.gather(*(self._heard(node) for node in nodes))
         leading = [each for each in heard if each is not None and each.role == "leader"]
         if not leading:
@@ -171,7 +182,7 @@ class KraftMembers:
         return str(config["node_id"])
 
     async def _change(self, nodes: Sequence[Node], verb: Sequence[str], within_s: float = CHANGE_S_MAX) -> None:
-        """Raises OSError with the tool's own words."""
+        """Run the voters tool.  Raises OSError with the tool's own message."""
         states = await asyncio.gather(*(node.state() for node in nodes))
         live = [node for node, state in zip(nodes, states, strict=True) if state == "running"]
         if not live:

@@ -1,4 +1,4 @@
-"""The records of a metadata log, decoded from their bytes alone.
+"""Decoder of the records of a metadata log.
 
 Like `log_files.py`, this reader shares no code with the subject's own codec.  It follows Kafka's published record
 layouts (KIP-631, KIP-778, KIP-858, KIP-868, KIP-966) and their flexible encoding (KIP-482):
@@ -7,8 +7,8 @@ layouts (KIP-631, KIP-778, KIP-858, KIP-868, KIP-966) and their flexible encodin
     text      uvarint length + 1, bytes; 0 for null          array   uvarint count + 1, elements; 0 for null
     tagged    uvarint count, then for each: uvarint tag, uvarint size, bytes
 
-`LAYOUTS` contains the layouts, one field each: its name and type, then `@` and the first version that has it, and `#`
-and the number of a tagged field.  An array whose type ends with `?` may be null.
+`_TYPES` describes each field of a layout: its name and type, then `@` and the first version that has the field, and `#`
+and the tag of a tagged field.  An array whose type ends with `?` may be null.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LayoutField:
-    """absent: the value of a field that a record lacks."""
+    """One field of a record.
+
+    absent: value of the field in a record that lacks it
+    """
 
     name: str
     since: int
@@ -36,7 +39,10 @@ class LayoutField:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Layout of one type of record. newest: the newest version that is known here."""
+    """The layout of one type of record.
+
+    newest: newest version that this decoder supports
+    """
 
     kind: str
     newest: int
@@ -90,14 +96,14 @@ _TYPES = """
 
 
 def type_and_version(value: bytes) -> tuple[int, int]:
-    """Return type and version; raise ValueError for a frame other than that of a metadata record."""
+    """Return type and version of a record; raise ValueError for any frame but that of a metadata record."""
     data = Cursor(value)
     if (frame := data.uvarint()) != 1:
         raise ValueError(f"frame version {frame} is unknown")
     return data.uvarint(), data.uvarint()
 
 
-@lru_cache(maxsize=1 << 14)  # the copies of all nodes hold the same records
+@lru_cache(maxsize=1 << 14)  # the copies of all nodes contain the same records
 def decode(value: bytes) -> Fields:
     """Return name -> value of the fields of a record whose type is in LAYOUTS.
 
@@ -120,7 +126,7 @@ def decode(value: bytes) -> Fields:
 
 
 def encode(kind: int, fields: Fields) -> bytes:
-    """Return the value of a record, in the lowest version that holds all of its fields."""
+    """Return the value of a record, encoded in the lowest version that can contain all of its fields."""
     given = [each for each in LAYOUTS[kind].fields if fields.get(each.name, each.absent) != each.absent]
     version = max((each.since for each in given), default=0)
     untagged = [each for each in LAYOUTS[kind].fields if each.tag is None and each.since <= version]
@@ -164,13 +170,13 @@ class Cursor:
         return (value >> 1) ^ -(value & 1)
 
     def sized(self) -> bytes | None:
-        """Return the bytes after their length; None for null."""
+        """Read a length-prefixed byte string; return None if the length encodes null."""
         size = self.uvarint()
         return None if size == 0 else self.take(size - 1)
 
 
 def record_of_next(cursor: Cursor) -> tuple[bytes, bytes]:
-    """Return (key, value) of the next record of a batch; a key that is null is empty."""
+    """Return (key, value) of the next record of a batch; b"" for a null key."""
     after = cursor.zigzag() + cursor.at
     cursor.take(1), cursor.zigzag(), cursor.zigzag()
     key = cursor.take(max(cursor.zigzag(), 0))

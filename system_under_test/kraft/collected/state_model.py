@@ -1,13 +1,14 @@
-"""The state that results from the records of a metadata log, computed from their bytes alone.
+"""Model of the state that results from the records of a metadata log.
 
-The node's own state machine (`controller/image.py`) may have a bug.  This model is a second implementation: it shares
-no code with it and follows Kafka's published definitions of the records (KIP-631, KIP-730, KIP-778, KIP-856, KIP-868,
-KIP-966).  Both are compared by the hash that a node reports for its state:
+The node's own state machine (`controller/image.py`) may have a bug.  This model is a second implementation, which
+shares no code with that state machine and follows Kafka's published definitions of the records (KIP-631, KIP-730,
+KIP-778, KIP-856, KIP-868, KIP-966).  The two are compared by the hash that a node reports for its state:
 
     state hash = XOR over all entries of int64(BLAKE2b-8(entry)), big-endian and signed
 
-An entry is a record value in the lowest version that can hold all of it.  Most entries are in the log unchanged.  Two
-kinds change in parts, so the model encodes them again: the registration of a broker and the state of a partition.
+An entry is a record value in the lowest version that can contain all of its fields.  Most entries are values of the
+log, unchanged.  Entries of two kinds change in parts, so the model encodes these again: registrations of brokers and
+states of partitions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hashlib import blake2b
 from system_under_test.kraft.collected.record_layouts import LAYOUTS, Fields, decode, encode, type_and_version
 
 UNCHANGED = -2
-"""Value of the leader in a change of a partition that names none."""
+"""Value of the leader in a change of a partition that does not name a leader."""
 TOPIC_CONFIGS = 2
 _REGISTER, _PARTITION, _BEGIN, _END, _ABORT = 0, 3, 23, 24, 25
 
@@ -34,7 +35,7 @@ _SETS: Mapping[int, tuple[str, ...]] = {
     21: ("migration",),
     27: ("controller", "controller"),
 }
-"""Type of a record that is an entry itself -> the kind of the entry, and the fields that identify it."""
+"""Type of a record that becomes an entry -> the kind of the entry, and the fields that identify it."""
 _REMOVES: Mapping[int, int] = {19: 18, 22: 11, 26: 10, 29: 27}
 """Type of a record that removes an entry -> the type that set the entry."""
 _GONE: Mapping[int, Callable[[Fields], bool]] = {
@@ -42,11 +43,11 @@ _GONE: Mapping[int, Callable[[Fields], bool]] = {
     12: lambda fields: fields["level"] == 0,
     14: lambda fields: fields["remove"],
 }
-"""Type of a record -> whether it removes the entry that it names."""
+"""Type of a record -> function that returns True if the record removes the entry that it names."""
 
 
 class StateModel:
-    """Replays record values in offset order.  `state_hash` is that of the resulting state."""
+    """The state after a replay of record values in offset order.  `state_hash` is the hash of this state."""
 
     def __init__(self) -> None:
         self.state_hash = 0
@@ -58,7 +59,9 @@ class StateModel:
         self._open: list[bytes] | None = None  # records of an open metadata transaction
 
     def replay(self, value: bytes) -> None:
-        """Replay a record; raise ValueError, IndexError or KeyError if it has no meaning after those before it."""
+        """Replay a record; raise ValueError, IndexError or KeyError if the record is impossible after the earlier
+        records.
+        """
         kind, version = type_and_version(value)
         known = kind in LAYOUTS and version <= LAYOUTS[kind].newest
         if known and kind in (_END, _ABORT):
@@ -114,7 +117,10 @@ class StateModel:
         self._set(("broker", fields["broker"]), None)
 
     def _change_broker(self, fields: Fields, fenced: int = 0) -> None:
-        """fenced: as in the record, for one without such a field."""
+        """Apply a change of a broker's registration.
+
+        fenced: value for a record without such a field
+        """
         broker = self._present(fields)
         changes = {
             "fenced": {1: True, -1: False}.get(fields.get("fenced", fenced), broker["fenced"]),
@@ -130,7 +136,7 @@ class StateModel:
     def _topic(self, fields: Fields) -> None:
         name, topic = str(fields["name"]), fields["topic"]
         if self._names.get(topic, name) != name or (name in self._names.values() and topic not in self._names):
-            raise ValueError(f"topic {name} or its id is given twice")
+            raise ValueError(f"topic {name} or its id is created twice")
         self._names[topic] = name
         self._partitions.setdefault(topic, {})
 
@@ -144,8 +150,8 @@ class StateModel:
             self._set(key, None)
 
     def _keep_partition(self, fields: Fields) -> None:
-        """Keep a partition; Kafka can neither load nor snapshot one with different numbers of directories and
-        replicas.
+        """Set the state of a partition.  Raises ValueError if the numbers of directories and replicas differ, because
+        Kafka can neither load nor snapshot such a partition.
         """
         number, topic = fields["number"], fields["topic"]
         if fields["directories"] and len(fields["directories"]) != len(fields["replicas"]):
@@ -155,8 +161,8 @@ class StateModel:
         self._set(("partition", topic, number), encode(_PARTITION, fields))
 
     def _change_partition(self, fields: Fields) -> None:
-        """Change a partition; a field without a tag keeps its value.  A change that names a leader begins a new leader
-        epoch.
+        """Change a partition.  A tagged field that the record lacks keeps its value.  A change that names a leader
+        begins a new leader epoch.
         """
         held = self._partitions[fields["topic"]][fields["number"]]
         after = {**held, **{name: value for name, value in fields.items() if value is not None}}
@@ -169,7 +175,7 @@ class StateModel:
             and held["directories"]
             and len(held["directories"]) != len(after["replicas"])
         ):
-            after["directories"] = [bytes(16).hex()] * len(after["replicas"])  # no directory is known any more
+            after["directories"] = [bytes(16).hex()] * len(after["replicas"])  # directories are unknown from now on
         after["partition_epoch"] = held["partition_epoch"] + 1
         for name in ("elr", "last_elr"):
             if fields.get(name) == []:
@@ -203,4 +209,4 @@ _ACTS: Mapping[int, Callable[[StateModel, Fields], None]] = {
     _BEGIN: StateModel._begin,
     28: StateModel._clear_elr,
 }
-"""Type of a record -> its effect besides or instead of setting or removing one entry."""
+"""Type of a record -> its effect in addition to, or instead of, setting or removing one entry."""

@@ -1,14 +1,15 @@
-"""A node's trace, `<node>.jsonl`: one JSON object a line, as a table of schema TRACE (see checkers.base.columns).
+"""Reader of a node's trace, `<node>.jsonl`: it turns one JSON object per line into a table of schema TRACE
+(`checkers.base.columns`).
 
-    {"seq": 7, "inc": 0, "t": monotonic ns, "event": ..., "epoch": ...} and what its event has of offset, hash, peer,
+    {"seq": 7, "inc": 0, "t": monotonic ns, "event": ..., "epoch": ...} and, depending on the event, offset, hash, peer,
     role and detail
 
 A torn last line is left out, because a kill interrupted one write(2).  An invalid line in the middle makes the whole
-trace unreadable, because a verdict may depend on that row.  So does a gap in `seq`: rows are missing there, and several
-checkers draw conclusions from absent rows.  A trace without any row is missing input.
+trace unreadable, because a verdict may depend on that row.  A gap in `seq` also makes the trace unreadable, because
+rows are missing, and several checkers draw conclusions from absent rows.  A trace without any row is missing input.
 
-A file is read in blocks, each parsed at once by Arrow; a block with any irregularity is parsed again line by line,
-which gives the error and its line.  Cost: 1.5 s a million rows; memory: one block.
+A file is read in blocks, and Arrow parses each block at once.  A block with any irregularity is parsed again line by
+line, to find the error and its line.  Cost: 1.5 s per million rows; memory: one block.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ROW_GROUP = 1 << 17
 """Rows per row group."""
 
 _NAMES = {"incarnation": "inc", "time_ns": "t"}
-"""Columns with another name in the file."""
+"""Column -> its name in the file, if the names differ."""
 
 _LINE = pa.schema(
     [
@@ -56,9 +57,10 @@ class UnreadableFile(ValueError):
 def write_trace(source: Path, target: Path, started_monotonic_ns: int) -> tuple[Int64, Int64]:
     """Write a trace as Parquet.
 
-    Returns, for every row, the size of the file up to its end, and its seq.  With the size of the trace that a copy
-    records, they show which rows had been written before the copy.  Raises UnreadableFile for an invalid line, an
-    unknown event, a seq that is not the next one, or a trace without rows.  The target does not exist then.
+    Returns, for every row, the size of the file up to the end of the row, and the row's seq.  Together with the size of
+    the trace in a copy's row, they show which trace rows were written before the copy.  Raises UnreadableFile for an
+    invalid line, an unknown event, a seq that is not the next one, or a trace without rows.  The target does not exist
+    then.
     """
     ends, seqs = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     try:
@@ -74,7 +76,7 @@ def write_trace(source: Path, target: Path, started_monotonic_ns: int) -> tuple[
                 ends.append(block_ends)
                 seqs.append(np.asarray(table["seq"].to_numpy(), np.int64))
         if len(seqs) == 1:
-            raise UnreadableFile(f"{source.name}: holds no row")
+            raise UnreadableFile(f"{source.name}: contains no row")
     except UnreadableFile:
         target.unlink()
         raise
@@ -82,14 +84,17 @@ def write_trace(source: Path, target: Path, started_monotonic_ns: int) -> tuple[
 
 
 def read_trace(path: Path, started_monotonic_ns: int) -> pa.Table:
-    """Read the whole trace at once.  Raises UnreadableFile, as `write_trace`."""
+    """Return the whole trace as one table.  Raises UnreadableFile like `write_trace`."""
     return pa.Table.from_batches(
         [b for table, _ in read_blocks(path, started_monotonic_ns) for b in table.to_batches()], TRACE
     )
 
 
 def table_of(node: str, lines: bytes, started_monotonic_ns: int) -> pa.Table:
-    """Parse some successive rows of a trace, whole lines.  Raises UnreadableFile, as `write_trace`."""
+    """Parse successive rows of a trace.  Raises UnreadableFile like `write_trace`.
+
+    lines: complete lines
+    """
     if not lines:
         return TRACE.empty_table()
     path = Path(f"{node}.jsonl")
@@ -111,13 +116,13 @@ def rows_before_damage(path: Path) -> tuple[Int64, Int64]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the whole lines of a file, with their ends.  Raises UnreadableFile for one that is too long."""
+    """Yield the complete lines of a file, with their line ends.  Raises UnreadableFile for a line that is too long."""
     for block in _blocks(path):
         yield from block.splitlines(keepends=True)
 
 
 def read_blocks(path: Path, started_monotonic_ns: int) -> Iterator[tuple[pa.Table, Int64]]:
-    """Yield (some rows, the size of the file up to the end of each), block by block."""
+    """Yield, block by block, some rows and, for each row, the size of the file up to its end."""
     begun, line, last_seq = 0, 1, -1
     for block in _blocks(path):
         ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
@@ -132,9 +137,11 @@ def read_blocks(path: Path, started_monotonic_ns: int) -> Iterator[tuple[pa.Tabl
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """Yield the file in pieces of whole lines; a torn last line is left out.
+    """Yield the file in pieces of complete lines, without a torn last line.
 
-    Raises UnreadableFile at a line of more than LINE_SIZE_BYTES_MAX: a row has less than a thousandth of that."""
+    Raises UnreadableFile at a line of more than LINE_SIZE_BYTES_MAX, which is more than a thousand times the size of a
+    row.
+    """
     rest, at = b"", 1
     with path.open("rb") as file:
         while read := file.read(BLOCK_SIZE_BYTES):
@@ -151,7 +158,10 @@ def _too_long(path: Path, line: int) -> UnreadableFile:
 
 
 def _at_once(block: bytes, lines: int, last_seq: int | None) -> pa.Table | None:
-    """Parse a block at once; None if it has any irregularity. last_seq: of the row before, None if it is unknown."""
+    """Parse a block at once; return None if it has any irregularity.
+
+    last_seq: seq of the row before the block; None if unknown
+    """
     try:
         rows = pj.read_json(
             pa.BufferReader(block),
@@ -170,7 +180,9 @@ def _at_once(block: bytes, lines: int, last_seq: int | None) -> pa.Table | None:
 
 
 def _field(field: pa.Field) -> tuple[str, Any] | tuple[str, Any, None]:
-    """Return a column as a field of a row: the values that it can have, and None if it may be absent."""
+    """Return a column as a field of a row: its name, the type of its values, and the default None if it may be
+    absent.
+    """
     kind: Any = Literal[_KNOWN[field.name]] if field.name in _KNOWN else str
     if pa.types.is_integer(field.type):
         most = (1 << field.type.bit_width - 1) - 1

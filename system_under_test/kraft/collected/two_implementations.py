@@ -1,4 +1,5 @@
-"""Compares the output of two implementations of Kafka's formats, and their reading of one file.
+"""Comparison of two implementations of Kafka's formats: of the files that they write, and of the records that they read
+from one file.
 
     kafka.tools.DumpLogSegments --cluster-metadata-decoder --files FILE,FILE,…
 
@@ -9,16 +10,18 @@ prints each file as Kafka's own code reads it: a line for each batch, followed b
 
 The readers of this folder must find the same batches, and the same records in them.
 
-*Topics.*  Brokers' copies of the replicas of topics: batches by header and CRC, and the checkpoint files beside them.
+*Topics.*  The logs of topics on brokers become tables: batches by header and CRC, and the checkpoint files beside the
+logs.
 
     <topic>-<number>/NNN.log                    segments of record batches, compressed or not
     <topic>-<number>/leader-epoch-checkpoint    lines "epoch offset": where each epoch begins
     <topic>-<number>/partition.metadata         the topic id
-    replication-offset-checkpoint               lines "topic number offset": high watermarks
-    cleaner-offset-checkpoint                   the same: below it, compaction may have rewritten batches
+    replication-offset-checkpoint               lines "topic number offset": high watermarks of partitions
+    cleaner-offset-checkpoint                   lines "topic number offset": compaction may have rewritten lower batches
 
 A checkpoint file begins with a line for its version and one for the number of its entries.  The log of the metadata
-quorum in the same directory is left out, and so are partitions that are deleted, moved or lost.
+quorum in the same directory is left out, and so are folders of partitions that are being deleted or moved, or that are
+lost.
 
 Cost: 5 µs a batch.
 """
@@ -45,7 +48,7 @@ _IN_KAFKA: Mapping[str, str] = {
     "change partition": "PARTITION_CHANGE",
     "change broker": "BROKER_REGISTRATION_CHANGE",
 }
-"""Kind of a record -> Kafka's name of it without "_RECORD", if the words differ."""
+"""Kind of a record -> Kafka's name of the record without "_RECORD", if the names differ."""
 _BATCH = re.compile(
     r"baseOffset: (\d+) lastOffset: (\d+) .*partitionLeaderEpoch: (\d+) .*isControl: (true|false) .*"
     r"position: (\d+) .*size: (\d+) .*crc: (\d+) isvalid: true"
@@ -60,7 +63,7 @@ def write_comparisons(run_folder: Path, rows: Iterable[Mapping[str, object]]) ->
 
 
 def files_in_dump(text: str) -> Mapping[str, Sequence[str]]:
-    """Return name of a file -> its lines."""
+    """Return name of a file -> its lines in the output of DumpLogSegments."""
     found: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.splitlines():
@@ -72,7 +75,9 @@ def files_in_dump(text: str) -> Mapping[str, Sequence[str]]:
 
 
 def read_alike(path: Path, dumped: Sequence[str]) -> tuple[int, str | None]:
-    """Return (records compared, the first difference between our reading of a file and Kafka's, None if equal)."""
+    """Return (number of records compared, first difference between our reading of a file and Kafka's reading; None if
+    there is none).
+    """
     theirs = [line for line in map(_line_of_kafka, dumped) if line is not None]
     try:
         ours = list(_lines_of_ours(path))
@@ -97,7 +102,9 @@ def _line_of_kafka(line: str) -> Line | None:
 
 
 def _lines_of_ours(path: Path) -> Iterator[Line]:
-    """Raises ValueError or IndexError for a file that is damaged in its middle."""
+    """Yield the batches and records that our reader finds.  Raises ValueError or IndexError for a file with an error in
+    its middle.
+    """
     data = np.fromfile(path, np.uint8)
     first = int(path.name[:20]) if path.suffix == ".log" else 0
     batches, why, position, _ = scan(data, 0, first)
@@ -124,10 +131,10 @@ def _words(line: Line) -> str:
 
 
 def same_bytes(one: Path, other: Path) -> tuple[int, str | None]:
-    """Return (number of batches compared, the first difference) of two log directories, up to the lower end.
+    """Return (number of batches compared, first difference) of two log directories, up to the lower end.
 
-    Two logs may differ after the committed part.  So the comparison ends where their epochs differ, and log-matching
-    judges that.
+    Two logs may differ after the committed part.  So the comparison ends where their epochs differ; the checker
+    log-matching judges the difference of epochs.
     """
     left, right = _batches(one), _batches(other)
     start = max(min(left, default=0), min(right, default=0))
@@ -135,17 +142,17 @@ def same_bytes(one: Path, other: Path) -> tuple[int, str | None]:
     compared = 0
     for base in sorted(b for b in {*left, *right} if start <= b <= stop):
         if base not in left or base not in right:
-            return compared, f"a batch begins at offset {base} in one log alone"
+            return compared, f"a batch begins at offset {base} in only one of the logs"
         if left[base][0] != right[base][0]:
             break
         if left[base][1] != right[base][1]:
-            return compared, f"the batches of epoch {left[base][0]} at offset {base} hold different bytes"
+            return compared, f"the batches of epoch {left[base][0]} at offset {base} differ"
         compared += 1
     return compared, None
 
 
 def _batches(folder: Path) -> Mapping[int, tuple[int, bytes]]:
-    """Return base offset -> (epoch, bytes) of each whole batch."""
+    """Return base offset -> (epoch, bytes) of each complete batch."""
     found = {}
     for segment in segments(folder):
         columns = (segment.batches.base, segment.batches.epoch, segment.batches.start, segment.batches.stop)
@@ -166,7 +173,10 @@ Row = tuple[str, str, int, int, int, int]
 
 
 def write_topics(run_folder: Path, copies: Sequence[Collected], pattern: str) -> None:
-    """Write `tables/topics/<node>.parquet`.  pattern: of the folders of partitions, within a copy."""
+    """Write `tables/topics/<node>.parquet`.
+
+    pattern: pattern of the folders of partitions, within a copy
+    """
     folder = run_folder / "tables" / "topics"
     folder.mkdir(parents=True, exist_ok=True)
     for node in sorted({copy.node for copy in copies}):
@@ -196,7 +206,9 @@ def read_topics(folder: Path, pattern: str) -> Iterator[Row]:
 
 
 def _batches_of_topic(folder: Path) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield (kind, base offset, end, epoch, CRC) of each whole batch; "unreadable" for a damaged one."""
+    """Yield (kind, base offset, end, epoch, CRC) of each complete batch, with the kind "unreadable" for a corrupt
+    batch.
+    """
     end = -1
     for path in sorted(folder.glob("*.log")):
         data, at = np.fromfile(path, np.uint8), 0
@@ -217,12 +229,12 @@ def _batches_of_topic(folder: Path) -> Iterator[tuple[str, int, int, int, int]]:
 
 
 def _offsets(path: Path) -> Mapping[tuple[str, int], int]:
-    """Return (topic, number) -> offset."""
+    """Return (topic, partition number) -> offset in a checkpoint file."""
     return {(topic, int(number)): int(offset) for topic, number, offset in _numbers(path, 3)}
 
 
 def _numbers(path: Path, words: int) -> Iterator[list[str]]:
-    """Return the entries of a checkpoint file; none if it is missing.  A line of another form is left out."""
+    """Yield the entries of a checkpoint file; none if the file is missing.  Lines of another form are left out."""
     text = path.read_text(errors="replace") if path.is_file() else ""
     for line in text.splitlines()[2:]:
         found = line.split()

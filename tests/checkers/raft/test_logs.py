@@ -208,7 +208,7 @@ def test_a_log_that_nothing_on_the_disk_stands_in_front_of(quorum: Quorum, tmp_p
     evidence = with_file(quorum)
     for copy in evidence.copies:
         if copy["node"] == "n2":
-            copy |= {"log_start": 5, "error": "the log begins at offset 5, and no snapshot ends there or behind"}
+            copy |= {"log_start": 5, "error": "the log begins at offset 5, and no snapshot ends there or later"}
     evidence.logs = {name: rows for name, rows in evidence.logs.items() if name[1] != "n2"}
     witness = evidence.judge(tmp_path, NAME)[NAME].witnesses[0]
     assert witness.kind == "log begins behind its snapshot"

@@ -72,7 +72,7 @@ def test_what_holds_no_two_logs_is_never_valid(tmp_path: Path) -> None:
     data_directory(alone / "n1", log_of((1, 7), (1, 8)))
     for folder, words in (
         (noise, "00000000000000000000.log, byte 0"),
-        (bare, "holds no segment"),
+        (bare, "contains no segment"),
         (empty, "no logs of two nodes have an offset in common"),
         (alone, "is the only server"),
         (lacking, "no copy of the log of n3 holds an entry"),

@@ -329,7 +329,7 @@ async def test_without_its_trace_it_is_not_known_whether_a_node_caught_up(tmp_pa
         assert (await kraft.status(own)) is not None
         trace.write_bytes(ROWS[:5])
         assert (await kraft.status(own)) is None
-        with pytest.raises(NotKnown, match="the trace of n1 was cut or removed"):
+        with pytest.raises(NotKnown, match="the trace of n1 was truncated or removed"):
             await kraft.caught_up([own])
     finally:
         node.process.kill()

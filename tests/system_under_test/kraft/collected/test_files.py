@@ -119,7 +119,7 @@ def test_zeros_in_place_of_what_was_not_written_are_a_torn_tail(tmp_path: Path) 
 def test_a_log_that_is_missing_is_not_an_empty_log(tmp_path: Path) -> None:
     assert "is missing" in str(files.read_log(tmp_path / "none").error)
     (tmp_path / "empty").mkdir()
-    assert "holds no segment" in str(files.read_log(tmp_path / "empty").error)
+    assert "contains no segment" in str(files.read_log(tmp_path / "empty").error)
     assert files.read_log(written(tmp_path / "fresh", b"")).error is None
 
 

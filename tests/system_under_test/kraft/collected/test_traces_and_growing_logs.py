@@ -95,7 +95,7 @@ def test_a_trace_is_the_same_in_blocks_of_any_size(
 def test_a_trace_without_a_row_is_missing_input(tmp_path: Path) -> None:
     for content in (b"", b'{"seq": 0'):
         (tmp_path / "n2.jsonl").write_bytes(content)
-        with pytest.raises(trace_files.UnreadableFile, match=r"n2\.jsonl: holds no row"):
+        with pytest.raises(trace_files.UnreadableFile, match=r"n2\.jsonl: contains no row"):
             trace_files.write_trace(tmp_path / "n2.jsonl", tmp_path / "n2.parquet", 0)
 
 
