@@ -332,15 +332,15 @@ def _lost(seen: SeenLog, o: int, m: int, beyond: int, _: int) -> Explained:
     there = messages[slots == beyond]
     other = int(next(t for t in there if seen.logs.reader[t] >= 0))
     offsets = _offsets(seen, m)
-    behind = f"while {seen.value(other)} at offset {int(seen.slots.offset[beyond])} was polled"
+    later = f"{seen.value(other)} at offset {int(seen.slots.offset[beyond])} was polled"
     if offsets:
-        return f"{seen.value(m)} was sent to {seen.key(m)} at offset {offsets[0]} and never polled, {behind}", [
+        return f"{seen.value(m)} was sent to {seen.key(m)} at offset {offsets[0]} and never polled, while {later}", [
             o,
             int(seen.logs.reader[other]),
         ]
     shown = [t for t in _sent_by(seen, o) if seen.logs.reader[t] >= 0]
     sure = f"{seen.value(shown[0])} of the same transaction was polled" if shown else "it was acknowledged"
-    words = f"{seen.value(m)} was sent to {seen.key(m)} and never polled, though {sure}; {behind}, though sent later"
+    words = f"{seen.value(m)} was sent to {seen.key(m)} and never polled, though {sure}; {later} and was sent later"
     return words, [o, *seen.who([*shown[:1], other])]
 
 

@@ -1,1 +1,1 @@
-"""Transactional histories: which anomalies they show, and which consistency models the anomalies rule out."""
+"""Anomalies in transactional histories, and the consistency models that these anomalies rule out."""

@@ -1,28 +1,30 @@
-"""Names of anomalies, and which consistency models each of them rules out.
+"""Names of anomalies, and the consistency models that each anomaly rules out.
 
-Each of these models forbids everything that weaker ones forbid, and more (Adya 1999; Adya, Liskov & O'Neil 2000;
+Each of these models forbids everything that weaker models forbid, and more (Adya 1999; Adya, Liskov & O'Neil 2000;
 Daudjee & Salem 2004; Cerone & Gotsman 2016):
 
     read-uncommitted    PL-1     no cycle of ww (G0); a version order exists at all
     read-committed      PL-2     no reads of aborted or intermediate data (G1a, G1b), no cycle of ww and wr (G1c)
     read-atomic         RA       a transaction sees all writes of another or none of them (Bailis et al. 2014)
-    causal              CC       it also sees what these transactions had seen (both as in Biswas & Enea 2019)
-    repeatable-read     PL-2.99  no cycle with rw at all (our reads are of items, never of predicates)
-    snapshot-isolation  PL-SI    no cycle whose rw are never adjacent (G-single, G-nonadjacent)
+    causal              CC       a transaction also sees what the transactions that it sees had seen (RA and CC as
+                                 in Biswas & Enea 2019)
+    repeatable-read     PL-2.99  no cycle with an rw edge (reads are of items, never of predicates)
+    snapshot-isolation  PL-SI    no cycle in which no two rw edges are adjacent (G-single, G-nonadjacent)
     serializable        PL-3     both of the above
 
-Incompatible lists rule out read-committed and nothing weaker: one of the lists shows an aborted version, and PL-1 lets
-reads show anything (Kingsbury & Alvaro 2020).  G1a and G1b count every read, also the second read of a key in one
-transaction.
+Incompatible lists rule out read-committed and stronger models, but not read-uncommitted: one of the lists shows an
+aborted version, and PL-1 lets reads show anything (Kingsbury & Alvaro 2020).  G1a and G1b count every read, also the
+second read of a key in one transaction.
 
-A transaction that reads a key twice and sees another version the second time (internal) read one of them before and one
-after another transaction: a cycle with one rw, so repeatable-read rules it out.  So does read-atomic, which gives a
-transaction one view.
+If a transaction reads a key twice and sees two versions (`internal`), another transaction comes after the first read
+and before the second.  This is a cycle with one rw, which repeatable-read forbids.  Read-atomic forbids it too, because
+it gives a transaction one view.
 
-Each model has two stronger variants; read-atomic and causal, which sessions define, have only the first.
-`strong-session-...` counts the order in which one process ran its transactions as a dependency.  `strong-...` also
-counts real time; strong-serializable is written strict-serializable.  A cycle that needs such an edge has `-process` or
-`-realtime` after its name, and rules out only the variants that count it.
+Each model has two stronger variants, `strong-session-...` and `strong-...`.  Sessions are part of the definition of
+read-atomic and causal, so these two have only the first.  `strong-session-...` counts the order in which one process
+ran its transactions as a dependency.  `strong-...` also counts real time; strong-serializable is called
+strict-serializable.  If a cycle needs an edge of process order or of real time, its name ends in `-process` or
+`-realtime`, and it rules out only the variants that count this edge.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ ENDINGS: Mapping[str, str] = {
     "read-committed": "read-committed",
     "read-uncommitted": "read-uncommitted",
 }
-"""Model that a system may promise instead of strict serializability -> ending of the names of its checkers."""
+"""Model that a system may promise instead of strict serializability -> suffix of the names of its checkers."""
 
 CYCLES = ("G0", "G1c", "G-single", "G-nonadjacent", "G2-item")
 """Anomalies that are cycles, worst first; each may end in -process or -realtime."""
@@ -74,7 +76,7 @@ CYCLES = ("G0", "G1c", "G-single", "G-nonadjacent", "G2-item")
 NO_ORDER_NAME = "no-order"
 """No order of all transactions fulfils the required model, though no cycle of known dependencies shows it.
 
-It rules out that model and all stronger ones, and says nothing of weaker ones."""
+The anomaly rules out the required model and all stronger models, and proves nothing about weaker models."""
 
 KIND_NAMES: Mapping[int, str] = {
     found.UNWRITTEN_READ: "unwritten-read",
@@ -124,7 +126,7 @@ MODELS = tuple(
     for base in BASE_MODELS
     if not (variant == REALTIME and base in WITHOUT_REAL_TIME)
 )
-"""All models; within each variant, weaker ones come first."""
+"""All models; within each variant, weaker models come first."""
 
 
 @cache
@@ -134,7 +136,10 @@ def parts_of(model: str) -> tuple[str, str]:
 
 
 def under(anomaly: str, variant: str) -> str:
-    """Return the name of an anomaly whose version order follows from this variant: it replaces a weaker ending."""
+    """Return the name of an anomaly whose version order is certain only under this variant.
+
+    The suffix of the variant replaces a weaker suffix.
+    """
     plain = next((anomaly.removesuffix(v) for v in (PROCESS, REALTIME) if anomaly.endswith(v)), anomaly)
     own = anomaly.removeprefix(plain)
     return plain + max(own, variant, key=VARIANTS.index)
@@ -164,20 +169,20 @@ def ruled_out(anomalies: Iterable[str]) -> list[str]:
 
 
 def strongest(excluded: Iterable[str]) -> list[str]:
-    """Return the strongest models that are not excluded: those that no other remaining model implies."""
+    """Return the strongest models that are not excluded: models that no other remaining model implies."""
     left = [model for model in MODELS if model not in set(excluded)]
     return [model for model in left if not any(model in implied(other) for other in left if other != model)]
 
 
 def weakest(excluded: Iterable[str]) -> list[str]:
-    """Return the weakest excluded models: those without a weaker excluded model."""
+    """Return the weakest excluded models: models that imply no other excluded model."""
     out = set(excluded)
     return [model for model in MODELS if model in out and implied(model) & out == {model}]
 
 
 @cache
 def implied(model: str) -> frozenset[str]:
-    """Return a model and all weaker ones."""
+    """Return a model and all weaker models."""
     base, variant = parts_of(model)
     weaker = {b for b in BASE_MODELS if base in _and_stronger(b)}
     names = {model_name(b, v) for b in weaker for v in VARIANTS[: VARIANTS.index(variant) + 1]}

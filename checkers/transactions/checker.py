@@ -1,14 +1,15 @@
-"""The checkers of runs whose clients use transactions, and the reader of such histories.
+"""The checkers of runs whose clients use transactions, and the reader of their histories.
 
-Parts are groups of transactions that have nothing in common.  Most histories have one: a cycle may
-go through any key.  Each part reads the whole file, and picks its group.  The budget of a part is meant for one of
-dozens that are judged in parallel, so these few parts get several budgets each.
-`groups.py` says how a history is divided.
+Each part judges one group of transactions that shares no key with other groups (`groups.py`).  Most histories have one
+group, because a cycle may go through any key.  Each part reads the whole file and selects its group.  The usual budget
+of a part is meant for one of dozens of parts that are judged in parallel.  Here the parts are few, so each gets several
+budgets.
 
 *Reader.*  Reads transactions from `history.parquet`.
 
-The reader bounds its memory before it allocates.  The footer of a file is no measure of it, because a repeated text is
-stored once.  So the size of rows is counted row group by row group, and that of events before any event is made.
+The reader checks its memory limit before it allocates.  The footer of a file does not show how much memory its rows
+need, because a repeated text is stored once.  So the reader adds up the sizes of the row groups as it reads them, and
+computes the size of events before it makes any.
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ from checkers.transactions.groups import group_count, groups_of, joined, judge_g
 from checkers.transactions.read import Model, Transcript, read_transactions, transcript_of_columns
 
 SHARES = 4
-"""The number of parts' budgets that each group gets."""
+"""Number of ordinary budgets of a part that the part of each group gets."""
 
 
 def judge(part: Part, budget: Budget) -> Verdict:
-    """Judge one group of a history.  params: model; consistency, the required consistency model; group, its number."""
+    """Judge one group of a history.
+
+    part.params: "model", "consistency" (the required consistency model) and "group" (the number of the group)
+    """
     whole = _shares_of(budget)
     try:
         transcript = _read(part, whole)
@@ -56,14 +60,14 @@ def _shares_of(budget: Budget) -> Budget:
 
 
 def _read(part: Part, budget: Budget) -> Transcript:
-    """Raises BeyondBudget."""
+    """Read the transactions of a part.  Raises BeyondBudget."""
     if (reason := over_budget(part, budget, COLUMNS)) is not None:
         raise BeyondBudget(reason)
     return read_file(part.paths[0], part.params["model"], budget.size_bytes)
 
 
 def _parts(whole: Part) -> list[Part]:
-    """Return a part for each group of the history, or one for all if it is small or beyond the budget."""
+    """Return a part for each group of the history.  A history that is small or beyond the budget is one part."""
     only = [replace(whole, params={**whole.params, "group": 0})]
     if pq.read_metadata(whole.paths[0]).num_rows < groups.TRANSACTIONS_MIN:
         return only
@@ -83,7 +87,8 @@ def combine(run: StoredRun, findings: Sequence[Verdict]) -> Verdict:
 def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE, name: str = "") -> Checker:
     """Make a checker of histories of transactions over this model.
 
-    consistency: the required model, one of `anomalies.MODELS`.  name: that of the model by default.
+    consistency: the required consistency model, one of `anomalies.MODELS`
+    name: name of the checker; "" names it after `model`
     """
     question = f"Could a {consistency} database have given these answers?"
     params = {"model": model, "consistency": consistency}
@@ -95,7 +100,7 @@ def checker_of(model: Model, title: str, consistency: str = STRICT_SERIALIZABLE,
 
 
 def _checkers(model: Model, title: str) -> tuple[Checker, ...]:
-    """Return the checkers of a model: strict-serializable, and one for each weaker model that a system may promise."""
+    """Return the checkers for lists or registers: one for strict serializability, and one for each model of ENDINGS."""
     weaker = (checker_of(model, f"{title}, {level}", level, f"{model}-{end}") for level, end in ENDINGS.items())
     return checker_of(model, title), *weaker
 
@@ -107,15 +112,15 @@ OF_TRANSACTIONS = (*_OF_LISTS, *_OF_REGISTERS)
 
 
 COLUMNS = ("process", "type", "f", "payload")
-"""The columns of a history that are read."""
+"""The columns of a history that this reader reads."""
 
 
 EVENT_SIZE_BYTES = 1_200
-"""Memory of an event and its share of an operation in Python (measured, rounded up)."""
+"""Bytes of memory for an event and its share of an operation in Python (measured, rounded up)."""
 
 
 def read_columns(path: str, size_bytes_max: int) -> pa.Table:
-    """Read COLUMNS of a sealed history.  Raises BeyondBudget before they take more than `size_bytes_max`."""
+    """Read COLUMNS of a sealed history.  Raises BeyondBudget if they take more than `size_bytes_max` bytes."""
     pieces = []
     with pq.ParquetFile(path) as file:
         size_bytes = rows = 0
@@ -129,16 +134,17 @@ def read_columns(path: str, size_bytes_max: int) -> pa.Table:
 
 
 def demand_room_for_events(rows: int, size_bytes_max: int) -> None:
-    """Raise BeyondBudget if so many rows cannot be read one by one within `size_bytes_max`."""
+    """Raise BeyondBudget if reading `rows` rows one by one takes more than `size_bytes_max` bytes."""
     if rows * EVENT_SIZE_BYTES > size_bytes_max:
         words = f"{rows} rows that only the slow reader understands take {rows * EVENT_SIZE_BYTES} bytes"
         raise BeyondBudget(f"{words}, and the budget is {size_bytes_max}")
 
 
 def read_file(path: str, model: Model, size_bytes_max: int = Budget().size_bytes) -> Transcript:
-    """Read the transactions of a sealed history; rows of the nemesis and of set-up are skipped.
+    """Read the transactions of a sealed history, without the rows of the nemesis and of set-up.
 
-    Raises MalformedHistory if a payload is no list of micro-operations of this model, and BeyondBudget.
+    Raises MalformedHistory if a payload is no list of micro-operations of this model.  Raises BeyondBudget if the
+    history takes more than `size_bytes_max` bytes.
     """
     table = read_columns(path, size_bytes_max)
     codes, functions = dictionary_codes(table["f"])
@@ -153,16 +159,16 @@ def read_file(path: str, model: Model, size_bytes_max: int = Budget().size_bytes
 
 
 def stretch(chunk: pa.Array) -> tuple[Bytes, Int64]:
-    """Return (bytes, where each row's text begins) of some payloads; a null has length 0."""
+    """Return (bytes, position at which the text of each row begins) of some payloads; a null has length 0."""
     _, offsets, data = chunk.buffers()
     bounds = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
-    # some buffers are writable; the compiler needs one type
+    # some buffers are writable, but the compiler needs one type for all
     read_only = memoryview(b"" if data is None else data).toreadonly()
     return np.frombuffer(read_only, np.uint8), bounds.astype(np.int64)
 
 
 class RowsOfFile:
-    """The events of a sealed history, which are read again from the file when they are asked for."""
+    """The events of a sealed history.  An event is read from the file again whenever a caller requests it."""
 
     def __init__(self, path: str) -> None:
         self._file = pq.ParquetFile(path)

@@ -1,25 +1,25 @@
 """Decides a consistency model completely: finds an order of all transactions that explains the history, or proves that
 there is none.
 
-Each model is a question of one kind (`kernels/transactions/order_problem.py`), and one search answers all of them:
+Each model becomes an order problem (`kernels/transactions/order_problem.py`), and one search solves all of them:
 
     read-uncommitted            the known order of list versions, sessions and real time have a common order
-    read-committed              the same, with every read after the writer of what it shows
-    read-atomic, causal         the same, with every visible writer of a key before the one that was read
+    read-committed              also, every read comes after the writer of the version that it shows
+    read-atomic, causal         also, every other visible writer of a key comes before the writer that was read
                                 (`kernels/transactions/visible_writes.py`)
-    repeatable-read,            each read shows the last version before it; start and commit are one event.  Our reads
-    serializable                are of items, never of predicates, so the two are one
-    snapshot-isolation          the same with snapshots: starts and commits are events of their own
+    repeatable-read,            each read shows the last version before it; start and commit are one event.  Reads are
+    serializable                of items, never of predicates, so the two models are the same problem
+    snapshot-isolation          the same with snapshots: starts and commits are separate events
 
-What a transaction shows inside itself (aborted, intermediate and internal reads) is judged before; here each read names
-one version that another transaction committed.  So this is called only for histories without such findings.
+Aborted, intermediate and internal reads are judged before, and a history with such an anomaly is not searched.  So here
+each read shows one version that another transaction committed.
 
-An order that was found is replayed by `order_replay.py`, which knows nothing of the search.
+`order_replay.py` replays each order that was found, independently of the search.
 
 *Registers.*  Reads alone show little of the order of a register's versions.  The required model shows more if it counts
-the order of processes or real time: then some versions have the order in which transactions met them (`rw_register.py`
-explains which, and why).  This order is certain *for that model only*.  A cycle built on this order violates that model
-and every stronger one, but proves nothing about weaker ones.
+the order of processes or real time: then some versions have the order in which transactions read or wrote them
+(`rw_register.py` explains this).  This order is certain *for the required model only*.  A cycle built on this order
+violates the required model and every stronger one, but proves nothing about weaker models.
 """
 
 from __future__ import annotations
@@ -67,40 +67,50 @@ from checkers.transactions.anomalies import PLAIN, PROCESS, REALTIME, parts_of
 from checkers.transactions.read import Model
 
 WEAK = ("read-uncommitted", "read-committed", "read-atomic", "causal")
-"""Models under which a read need not show the last version: all demands are orders of two transactions."""
+"""Models under which a read need not show the last version.  All their constraints order two transactions."""
 
 CLOCKS_SIZE_BYTES_MAX = 2_000_000_000
-"""Causal keeps a clock of all chains for each transaction; beyond this size the verdict is unknown."""
+"""Maximum size in bytes of the clocks for causal consistency; if they need more, the verdict is unknown.
+
+There is one clock for each transaction, with one entry for each chain."""
 
 
 _FIGURES = {"steps": STEPS, "certain": LEARNED, "decisions": DECISIONS, "conflicts": CONFLICTS, "taken back": UNDONE}
 
 MANY_STEPS = 1 << 50
-"""For problems without assumptions, which take a step for each event and demand."""
+"""Step limit of problems that need no decisions: they take one step per event and constraint, so never reach it."""
 
 _PATIENCE_STRONGER = 64
-"""Steps of the stronger question for each event and micro-operation."""
+"""Maximum number of steps, per transaction and micro-operation, of the search under the stronger model."""
 
 _PATIENCE_WITHOUT_FORCED = 64
-"""Steps of a search, for each event and micro-operation, before the forced order is computed."""
+"""Number of steps, per transaction and micro-operation, after which the forced order is computed."""
 
 REACHABLE_SIZE_BYTES_MAX = 200_000_000
-"""Limit of one bit for each pair of transactions: beyond 40,000 of them no forced order is computed."""
+"""Maximum size in bytes of a matrix with one bit for each pair of transactions.
+
+For more than 40,000 transactions no forced order is computed."""
 
 _PATIENCE = 8
-"""Steps of a guess of the starts, for each event and micro-operation, before the other guess is tried."""
+"""Number of steps, per transaction and micro-operation, after which the other guess of the starts is tried.
+
+Each further round takes eight times as many."""
 
 
 class WrongOrder(RuntimeError):
-    """The replay refused an order that the search had found: a mistake in this program, never in the history."""
+    """The replay rejected an order that the search had found: a bug in this program, never an error in the history."""
 
 
 @dataclass(frozen=True)
 class OrderDecision:
-    """outcome: NO_ORDER, ORDER or UNDECIDED of `order_search`.
+    """The result of a search for an order.
 
-    order: int32; if ORDER, the events (transactions; with snapshots, 2 t for a start and 2 t + 1 for a commit).
-    involved: transactions that a proof of NO_ORDER rests on.  figures: what the search did, by name.
+    outcome: NO_ORDER, ORDER or UNDECIDED of `order_search`
+    snapshots: True if starts and commits are separate events
+    order: if the outcome is ORDER, its events: transactions, or with snapshots 2 t for the start of transaction t and
+        2 t + 1 for its commit
+    involved: transactions on which a proof of NO_ORDER rests
+    figures: statistics of the search by name
     """
 
     outcome: int
@@ -117,8 +127,7 @@ class OrderDecision:
 
 @dataclass(frozen=True)
 class Known:
-    """Facts that were found out about a history before: the order of list versions, or the writers of register
-    values."""
+    """Facts that are certain before the search: the order of list versions, or the writers of register values."""
 
     base: Int64
     versions: Versions | None
@@ -126,7 +135,7 @@ class Known:
 
 
 def known_of(txns: Transactions, model: Model, base: Int64, found: Findings) -> Known:
-    """Find the order of list versions or the writers of values, and note the anomalies of single reads."""
+    """Find the order of list versions or the writers of values, and add the anomalies of single reads to `found`."""
     if model == "rw-register":
         return Known(base, None, rw_register.read_registers(txns, base, found))
     versions = list_versions.order_versions(txns, base, found)
@@ -143,13 +152,14 @@ def decide(
     *,
     timed: bool = True,
 ) -> OrderDecision:
-    """Decide one model for transactions whose single reads are in order.
+    """Decide one model for transactions without anomalies of single reads.
 
-    begin: as in `guess_of`.  timed: whether real time is known.
+    begin: as in `guess_of`
+    timed: True if real time is known
 
-    An order that also keeps sessions or real time is also an order of the weaker model.  Most databases keep sessions
-    and real time, which say which transactions were far apart.  So the stronger question is asked first, and only its
-    orders count.
+    An order that also respects real time or sessions is an order of the weaker model, too.  Most databases respect
+    both, and these constraints shorten the search because they separate most transactions.  So the stronger model is
+    searched first.  If it has no order, this proves nothing, and the required model is searched.
     """
     model, variant = parts_of(consistency)
     stronger = REALTIME if timed else PROCESS
@@ -193,7 +203,7 @@ def _decided(
         left = steps_max - first_steps - forced.steps
         outcome, search = find_order(problems.with_pairs(problem, forced.edges), time, guess, False, left)
         figures["steps"] += forced.steps + int(search.at[STEPS])
-        involved = problem.happened  # the edges that force a cycle may lie anywhere
+        involved = problem.happened  # forced edges may rest on any transaction
     if outcome == ORDER:
         _demand_that_it_fits(txns, known, model, variant, search.order, snapshots)
     rests_on = np.flatnonzero(involved) if outcome == NO_ORDER else np.empty(0, np.int64)
@@ -203,7 +213,10 @@ def _decided(
 
 
 def _attempts(snapshots: bool, size: int, steps_max: int) -> Iterator[tuple[bool, int]]:
-    """Yield guesses of the starts and their budgets; the budgets grow, and together they are at most `steps_max`."""
+    """Yield pairs (True if starts are guessed early, budget in steps).
+
+    The budgets grow, and their sum is at most `steps_max`.
+    """
     if not snapshots:
         yield True, steps_max
         return
@@ -216,7 +229,7 @@ def _attempts(snapshots: bool, size: int, steps_max: int) -> Iterator[tuple[bool
 
 
 def problem_under(txns: Transactions, known: Known, model: str, variant: str) -> OrderProblem | None:
-    """Return the problem of a level; None if its clocks take too much memory."""
+    """Return the order problem of a consistency model; None if its clocks take too much memory."""
     base, versions, written = known.base, known.versions, known.written
     happened = txns.status == OK if model == "read-uncommitted" else written.happened
     process, process_count = dense_processes(txns.process)
@@ -241,7 +254,7 @@ def problem_under(txns: Transactions, known: Known, model: str, variant: str) ->
 
 
 def _pairs(problem: OrderProblem, model: str, order: Int32, sessions: Int32, process: Int32) -> Edges | None:
-    """Return which writers must commit before which; None if the clocks take too much memory."""
+    """Return pairs of writers of which one must commit before the other; None if the clocks take too much memory."""
     count_sessions = len(sessions) > 0
     if model == "read-atomic":
         by_session = np.argsort(process, kind="stable").astype(np.int32)
@@ -256,7 +269,7 @@ def _pairs(problem: OrderProblem, model: str, order: Int32, sessions: Int32, pro
 
 
 def decided_by(order: Int32, txns: Transactions, known: Known, consistency: str) -> OrderDecision:
-    """Return the decision that a serial order in real time is: such an order fits every model.
+    """Return a decision from a serial order that respects real time; it fits every model that the history allows.
 
     Raises WrongOrder if the order contradicts the history.
     """
@@ -267,7 +280,7 @@ def decided_by(order: Int32, txns: Transactions, known: Known, consistency: str)
 def _demand_that_it_fits(
     txns: Transactions, known: Known, model: str, variant: str, order: Int32, snapshots: bool
 ) -> None:
-    """Raises WrongOrder unless the order explains the history."""
+    """Raise WrongOrder unless the order explains the history."""
     skipped: Bools = known.written.unusable != 0
     of_order = order // 2 if snapshots else order
     placed = np.bincount(of_order, minlength=len(txns.status))
@@ -302,7 +315,10 @@ _RULES = {
 
 
 def orders_under(consistency: str, txns: Transactions, base: Int64, written: Written, orders: Groups) -> Groups | None:
-    """Return `orders` with the additions that time allows under a consistency model; None if it counts no time."""
+    """Return `orders` with the orders of versions that time adds under a consistency model.
+
+    Returns None if the model counts neither sessions nor real time.
+    """
     model, variant = parts_of(consistency)
     if variant == PLAIN:
         return None
@@ -327,7 +343,10 @@ def orders_under(consistency: str, txns: Transactions, base: Int64, written: Wri
 
 
 def _grouped(meetings: Meetings, process: Int32 | None) -> tuple[Int64, Int64]:
-    """Group the meetings by key, and by process if given; returns (their order, where each group begins)."""
+    """Group the meetings by key, and by process unless it is None.
+
+    Returns (the meetings in grouped order, the position at which each group begins).
+    """
     process = np.zeros_like(meetings.key) if process is None else process
     order = np.lexsort((meetings.key, process))
     changes = np.diff(meetings.key[order]) | np.diff(process[order])

@@ -1,14 +1,15 @@
-"""Finds and names cycles in a graph that the sweep could not clear: for each class, the smallest cycle found.
+"""Finds and names cycles in a graph of transactions: for each class, the smallest cycle found.
 
-The sweep continues to the end by breaking edges, and every cycle contains a broken edge.  From each broken edge, the
-search looks for cycles class by class, worst class first.  It uses dependencies alone, then also the order of
-processes, then also real time.  After it found a cycle of one class through an edge, it skips lesser classes for that
-edge, because they rule out nothing more.  With a stronger order it looks only for worse classes, or for a shorter cycle
-if the known one is too long to read.
+The sweep (`kernels/transactions/sweep.py`) sorts the graph topologically and removes an edge wherever it meets a cycle.
+So every cycle contains a broken edge.  From each broken edge, the search looks for cycles class by class, worst class
+first.  It uses dependencies alone, then also the order of processes, then also real time.  Once it has found a cycle of
+one class through an edge, it skips lesser classes for that edge, because they rule out no further model.  With the
+order of processes or real time it looks only for worse classes, or for a shorter cycle if the known cycle is too long
+to read.
 
 *Cost.*  All searches share one budget of steps.  Each gets an even share of the remaining steps; a search that uses up
-its share is reported as unfinished.  If many edges are broken, edges that connect two components of the dependencies
-(or of dependencies and processes) are skipped for that order.
+its share is reported as unfinished.  If many edges are broken, the search without real time skips edges that connect
+two strongly connected components of its graph, because no cycle goes through them.
 """
 
 from __future__ import annotations
@@ -62,28 +63,35 @@ _CLASSES = (
     ("G-nonadjacent", WW | WR | RW, WW | WR | RW, NOT_ADJACENT),
     ("G2-item", WW | WR | RW, WW | WR | RW, ANY),
 )
-"""Classes, worst first: name, allowed kinds of the broken edge, allowed kinds of all edges, rule.
+"""Classes, worst first: (name, allowed kinds of the broken edge, allowed kinds of all edges, rule).
 
-A cycle that fits no earlier class belongs to the last one."""
+A cycle that fits no earlier class belongs to the last class."""
 
 _G0 = 0
-"""The number of the class that accepts only committed transactions.
+"""Position in `_CLASSES` of the class that accepts only committed transactions.
 
-A transaction of unknown outcome whose writes were read either committed, or was read although it aborted (G1a).  Its
-writes do not rule out a model that allows G1a."""
+If the writes of a transaction with unknown outcome were read, it committed, or a read of aborted data occurred (G1a).
+So its writes do not rule out a model that allows G1a."""
 
 _BEYOND = {anomalies.PLAIN: 0, anomalies.PROCESS: PROCESS, anomalies.REALTIME: REALTIME}
 
 READABLE = 3
-"""The largest number of transactions in a cycle that people can follow; real time may give a shorter cycle."""
+"""Maximum number of transactions in a cycle that people can follow.
+
+For a longer cycle, the search with real time looks for a shorter one."""
 
 FEW = 8
-"""Up to this many broken edges, the search does not compute components first."""
+"""Maximum number of broken edges for which the search does not compute components first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One edge of a cycle: its transactions, the kind of dependency, and the group node that it goes through or -1."""
+    """One edge of a cycle.
+
+    source, target: transactions
+    kind: kind of the dependency
+    through: the group node that the edge goes through, or -1
+    """
 
     source: int
     target: int
@@ -93,10 +101,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class NamedCycle:
-    """A cycle with its name.  times: how many broken edges lie on a cycle of this name.
+    """A cycle with its name.
 
-    assumes: the consistency model under which time orders versions; "" if reads alone show the cycle.
-    by_longest: the cycle needs a key whose lists contradict each other, and takes the longest list for its order.
+    times: number of broken edges that lie on a cycle of this name
+    assumes: the consistency model under which time orders versions; "" if reads alone show the cycle
+    by_longest: True if the cycle needs a key whose lists contradict each other; its longest list counts as its order
     """
 
     name: str
@@ -108,9 +117,11 @@ class NamedCycle:
 
 @dataclass(frozen=True, slots=True)
 class CycleSearch:
-    """cycles: one for each name.  unfinished: names whose search used up its budget, so more cycles may exist.
+    """The result of a search for cycles.
 
-    order: int32, if there is no cycle: all transactions that happened, in an order of dependencies and real time.
+    cycles: one cycle for each name
+    unfinished: names whose search used up its budget, so that more cycles may exist
+    order: if there is no cycle, all transactions that happened in an order that respects dependencies and real time
     """
 
     cycles: tuple[NamedCycle, ...]
@@ -121,9 +132,11 @@ class CycleSearch:
 def find_cycles(
     txns: Transactions, graph: Graph, incoming: Int32, happened: Bools, event_count: int, steps_max: int
 ) -> CycleSearch:
-    """Find cycles of dependencies, of processes and of real time.  Consumes `incoming`.
+    """Find cycles of dependencies, of processes and of real time.  Overwrites `incoming`.
 
-    steps_max: the budget of all searches together.  If nothing is found and nothing is unfinished, no cycle exists.
+    steps_max: budget in steps of all searches together
+
+    If the result has no cycle and no unfinished search, no cycle exists.
     """
     state, stuck_at = sweep(txns, graph, incoming, happened, event_count)
     if stuck_at < 0:
@@ -133,7 +146,7 @@ def find_cycles(
 
 
 def _nodes_by_rank(rank: Int32) -> Int32:
-    """Return the nodes that were taken out, in that order."""
+    """Return the nodes that have a rank, in the order of their ranks."""
     ranked = np.flatnonzero(rank >= 0).astype(np.int32)
     nodes: Int32 = np.empty(len(ranked), np.int32)
     nodes[rank[ranked]] = ranked
@@ -144,11 +157,14 @@ _DEPENDENCIES = np.array([WW, WR, RW], np.int8)
 
 
 def _starts_of(broken: Int64, graph: Graph, backward: Reverse, rank: Int32, txn_count: int) -> Starts:
-    """Make a start for each broken edge and kind, with the bounds of the edge itself, in order of their span."""
+    """Make a start for each broken edge and each of its kinds, in the order of their spans.
+
+    The bounds of a start are the ranks of the two ends of its edge.
+    """
     source, home = np.searchsorted(graph.first, broken, side="right") - 1, graph.target[broken]
     kinds = graph.kind[broken].copy()
     of_groups = np.flatnonzero(source >= txn_count)
-    if len(of_groups):  # an edge out of a group stands for those into it that it closes a cycle with
+    if len(of_groups):  # an edge out of a group has the kinds of the edges into the group with which it closes a cycle
         rows, first = members(backward.first, source[of_groups])
         late = rank[backward.source[rows]] > np.repeat(rank[home[of_groups]], np.diff(first))
         kinds[of_groups] = np.bitwise_or.reduceat(np.where(late, graph.kind[backward.edge[rows]], 0), first[:-1])
@@ -182,7 +198,7 @@ def _from_the_first(steps: list[Step]) -> tuple[Step, ...]:
 
 
 class _Search:
-    """Broken edges, and the worst class and the length of a known cycle through each."""
+    """The broken edges, each with the worst class and the length of a cycle known to go through it."""
 
     def __init__(self, txns: Transactions, graph: Graph, state: Sweep, happened: Bools, stuck_at: int) -> None:
         self._txns = txns
@@ -213,9 +229,9 @@ class _Search:
         return CycleSearch(tuple(by_rank), tuple(unfinished))
 
     def _look_for(self, number: int, variant: str, chosen: Int64, steps_max: int) -> int:
-        """Search a class of cycles from the chosen starts, and keep those found; returns the number of steps.
+        """Search cycles of one class from the chosen starts, keep the found cycles, and return the number of steps.
 
-        number: the number of the class.
+        number: position of the class in `_CLASSES`
         """
         name, _, kinds, rule = _CLASSES[number]
         beyond = _BEYOND[variant]
@@ -285,7 +301,7 @@ class _Search:
         )
 
     def _on_some_cycle(self, variant: str) -> Bools:
-        """Return which starts may lie on a cycle of this variant; all of them if they are few."""
+        """Return a mask of the starts that may lie on a cycle of this variant; all of them if there are at most FEW."""
         starts = self._starts
         if len(starts.edge) <= FEW or variant == anomalies.REALTIME:
             return np.ones(len(starts.edge), np.bool_)
@@ -295,7 +311,7 @@ class _Search:
         return same
 
     def _steps(self, walk: CycleWalk) -> Iterator[Step]:
-        """Return the edges of the cycle: those of the walk, and the broken edge, joined across groups and chains."""
+        """Yield the edges of the cycle: the edges of the walk, joined across groups and chains, and the broken edge."""
         nodes, ways = walk.nodes.tolist(), walk.ways.tolist()
         source, kind, through = nodes[0], 0, -1
         for node, way in zip(nodes[1:], ways[1:], strict=True):
@@ -313,6 +329,6 @@ class _Search:
 
 
 def _next_of_process(txns: Transactions, happened: Bools) -> Int32:
-    """Return, per transaction, the next one of the same process that happened, or -1."""
+    """Return, for each transaction, the next transaction of the same process that happened, or -1."""
     process, count = dense_processes(txns.process)
     return next_of_process(process, count, happened)

@@ -1,6 +1,6 @@
-"""Explains anomalies in words: each edge of a cycle, each contradiction of a read, with the events behind them.
+"""Explains anomalies in words: each edge of a cycle, and each contradiction of a read, with the events that show it.
 
-A witness' `events` are those of exactly the transactions it is about, in index order.  Its `facts`, for pictures:
+The `events` of a witness are the events of the transactions that it names, in index order.  Its `facts`, for pictures:
 
     {
       "transactions": {                                in the order in which they were invoked
@@ -16,24 +16,25 @@ A witness' `events` are those of exactly the transactions it is about, in index 
           "from": "T1",                                names of `transactions`
           "to": "T2",
           "edge": "ww",                                or "wr", "rw", "process", "realtime"
-          "key": "x",                                  the key it stands on; null of process and realtime
+          "key": "x",                                  the key of the dependency; null for process and realtime
           "why": "T1 appended 1 to x before T2 appended 2",
         }, ...
       ],
-      "length": 2,                                     edges of the whole cycle; of a long one `cycle` is the beginning
-      "why": ["T1 appended ...", ...],                 the sentences of the edges, or the one of another anomaly
-      "expected": "...",                               one sentence: what would have been right
+      "length": 2,                                     number of edges; `cycle` lists only the first edges if it is long
+      "why": ["T1 appended ...", ...],                 one sentence for each edge, or one for another anomaly
+      "expected": "...",                               one sentence: the correct behaviour
       "assumes": "strict-serializable",                only if time orders versions: the model under which
                                                        that order is certain
-      "violates": ["read-committed"],                  the weakest models it violates; all stronger ones fall with them
-      "rules_out": ["read-committed", ...],            every model it violates
+      "violates": ["read-committed"],                  the weakest models that the anomaly violates
+      "rules_out": ["read-committed", ...],            every model that the anomaly violates
     }
 
 Witnesses of cycles in Kafka's logs (`checkers/kafka_log`) have "transactions", "cycle", "length" and "why" too.
 
-*Time.*  Explains why time puts one version of a register before another: which transactions met them, and when.
+*Time.*  Explains why time puts one version of a register before another: which transactions met the versions (read or
+wrote them), and when.
 
-`complete.py` orders versions by time under the required model.  The witness must show the two transactions that
+`complete.py` orders versions by time under the required model.  The witness must name the two transactions that
 met the versions one after the other.  These transactions need not be on the cycle.
 """
 
@@ -93,7 +94,7 @@ def explain_cycle(transcript: Transcript, cycle: NamedCycle) -> Witness:
 
 
 def _why_no_g0(transcript: Transcript, steps: Sequence[Step]) -> str:
-    """Explain why a cycle of writes alone is a G1c: read-uncommitted allows it."""
+    """Explain why a cycle of writes alone is a G1c, not a G0."""
     unanswered = dict.fromkeys(_named(s.source) for s in steps if transcript.txns.status[s.source] != OK)
     if unanswered:
         return f"{' and '.join(unanswered)} had no answer, so its writes may have been read though it aborted: no G0"
@@ -115,12 +116,12 @@ _PLACE = re.compile("\0(\\d+)\0")
 
 
 def _named(t: int) -> str:
-    """Return the place of a transaction's name in a sentence: names are given when all sentences are known."""
+    """Return a placeholder for the name of a transaction.  `TransactionNames.fill` replaces it later."""
     return f"\0{t}\0"
 
 
 def _in(sentences: Iterable[str]) -> list[int]:
-    """Return the transactions that sentences name."""
+    """Return the transactions whose placeholders occur in the sentences."""
     return [int(t) for words in sentences for t in _PLACE.findall(words)]
 
 
@@ -135,7 +136,7 @@ class TransactionNames:
         return self._names[t]
 
     def fill(self, words: str) -> str:
-        """Return a sentence with the names in their places."""
+        """Replace the placeholders in a sentence by names."""
         return _PLACE.sub(lambda place: self._names[int(place[1])], words)
 
     def listed(self) -> str:
@@ -159,7 +160,7 @@ class TransactionNames:
 
 
 def _edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple[Any, str]:
-    """Return (the key behind an edge or None, why the edge is there)."""
+    """Return (the key of an edge or None, the reason for the edge)."""
     a, b = _named(step.source), _named(step.target)
     if step.kind == PROCESS:
         return None, f"process {int(transcript.txns.process[step.source])} ran {a} before {b}"
@@ -173,7 +174,9 @@ def _edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple[Any,
 
 
 def _list_edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple[Any, str] | None:
-    """Find the key behind an edge from the micro-operations of its two transactions."""
+    """Return (the key of an edge, its reason), found in the micro-operations of its two transactions; None if neither
+    is found.
+    """
     txns, a, b = transcript.txns, _named(step.source), _named(step.target)
     for theirs in transcript.micro_rows(step.target):
         key = int(txns.key[theirs])
@@ -196,14 +199,17 @@ def _list_edge(transcript: Transcript, orders: _ListOrders, step: Step) -> tuple
 
 
 class _ListOrders:
-    """Explains, by the longest list of a key, why a row of one transaction comes before an append of another."""
+    """The longest list of each key.  It shows why a row of one transaction comes before an append of another one."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
         self._longest: dict[int, list[int]] = {}
 
     def before(self, row: int, key: int, new: int, kind: int) -> str:
-        """Return the row in words, as "appended 1 before {}", where {} is the append; "" if it is not before."""
+        """Return a sentence like "appended 1 before {}" about a row, where {} stands for the append of `new`.
+
+        Returns "" if the row does not come before that append.
+        """
         transcript, longest = self._transcript, self._of(key)
         txns, unseen = transcript.txns, new not in longest
         if kind == RW and txns.kind[row] == READ:
@@ -236,7 +242,7 @@ def _escaped(words: str) -> str:
 
 
 def longest_read(transcript: Transcript, key: int) -> int | None:
-    """Return the row that read the longest list of a key; None if nothing was read."""
+    """Return the row that read the longest list of a key; None if no row read the key."""
     txns = transcript.txns
     rows = ((txns.key == key) & (txns.kind == READ)).nonzero()[0].tolist()
     return max(rows, key=lambda row: len(transcript.elements(row)), default=None)
@@ -265,8 +271,9 @@ def _register_edge(transcript: Transcript, step: Step) -> tuple[Any, str] | None
 
 
 def _follows(transcript: Transcript, t: int, key: int, value: int) -> bool:
-    """Return whether transaction t read this value before it wrote, or wrote without a read, so that time orders
-    versions."""
+    """Return True if transaction t read this value before it wrote the key, or wrote the key without reading it.
+
+    If it did not read the key, time orders the versions."""
     txns = transcript.txns
     rows = [r for r in transcript.micro_rows(t) if int(txns.key[r]) == key]
     first = rows[0]
@@ -289,7 +296,10 @@ def _owner(transcript: Transcript, row: int) -> int:
 
 
 def _read_words(transcript: Transcript, row: int, at: int = -1) -> str:
-    """at: place of the element that matters, -1: the last ones do."""
+    """Return the key and the answer of a read in words.
+
+    at: position of the list element to show, -1 for the last elements
+    """
     _, key, answer = transcript.micro_operation(row)
     return f"{key} as {_shown(answer, at) if isinstance(answer, list) else in_words(answer)}"
 
@@ -304,7 +314,7 @@ def _duplicate(transcript: Transcript, t: int, row: int, at: int) -> str:
     elements = transcript.read_list(row)[: at + 1]
     value, times = elements[at], elements.count(elements[at])
     often = "twice" if times == 2 else f"{times} times"
-    return f"{_named(t)} read {_read_words(transcript, row)}, in which {value} stands {often}"
+    return f"{_named(t)} read {_read_words(transcript, row)}, in which {value} occurs {often}"
 
 
 def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> str:
@@ -317,7 +327,7 @@ def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> st
     shown, then = transcript.read_list(row), transcript.read_list(other)
     lost = _lost_append(transcript, row, other) or _lost_append(transcript, other, row)
     alike = f"after {at} equal element{'' if at == 1 else 's'} " if at else ""
-    why = f"{alike}neither is the beginning of the other"
+    why = f"{alike}neither list is a prefix of the other"
     for which, lacking in (("second", _lacking(shown, then)), ("first", _lacking(then, shown))):
         if lacking:
             why = f"the {which} list is the same as far as both go, but lacks {_few(lacking)}"
@@ -329,8 +339,9 @@ def _incompatible(transcript: Transcript, row: int, longest: int, at: int) -> st
 
 
 def _lost_append(transcript: Transcript, shown: int, lacking: int) -> str:
-    """Return a sentence about an element of the first read whose append was acknowledged before the second read, which
-    lacks it, was invoked; "" if there is none."""
+    """Return a sentence about an append that read `shown` shows and read `lacking` lacks.
+
+    The append was acknowledged before `lacking` was invoked.  Returns "" if there is no such append."""
     txns, key = transcript.txns, int(transcript.txns.key[shown])
     mine, others = map(transcript.elements, (shown, lacking))
     reader = _owner(transcript, lacking)
@@ -344,10 +355,9 @@ def _lost_append(transcript: Transcript, shown: int, lacking: int) -> str:
 
 
 def _first_against(transcript: Transcript, row: int, longest: int, at: int) -> tuple[int, int]:
-    """Return (the read that completed first of those that contradict a read of a list, the place at which the two
-    differ).
+    """Return (the first completed read that contradicts the list read by `row`, position at which the lists differ).
 
-    longest, at: a read that contradicts it."""
+    longest, at: the result if no committed read contradicts the list"""
     txns = transcript.txns
     reads = np.flatnonzero((txns.kind == READ) & (txns.key == txns.key[row]))
     owners = txns.first.searchsorted(reads, side="right") - 1
@@ -362,8 +372,9 @@ def _first_against(transcript: Transcript, row: int, longest: int, at: int) -> t
 
 
 def _lacking(whole: list[Any], other: list[Any]) -> list[Any]:
-    """Return the elements that one list has before others which both have, and which the other list lacks; [] if their
-    order differs as well."""
+    """Return the elements of `whole` that `other` lacks, up to the last element that both contain.
+
+    Returns [] if the lists order their common elements differently."""
     there = {encode(each) for each in other}
     kept = [each for each in whole if encode(each) in there]
     if kept != other[: len(kept)]:
@@ -379,19 +390,19 @@ def _aborted(transcript: Transcript, t: int, row: int, by: int) -> str:
         times, writers = shown.count(int(txns.value[r])), transcript.writers(key, int(txns.value[r]))
         did_not_fail = sum(txns.status[w] != kinds.FAIL for w in writers)
         if txns.key[r] == key and txns.kind[r] == WRITE and 0 < did_not_fail < times:
-            often = f"{transcript.value_name(key, int(txns.value[r]))} stands {times} times"
+            often = f"{transcript.value_name(key, int(txns.value[r]))} occurs {times} times"
             without = f"too often without the append of {_named(by)}, which failed"
             return f"{_named(t)} read {words}, in which {often}: {without}"
     return f"{_named(t)} read {words}, of which {_named(by)} wrote a part and failed"
 
 
 def _dirty(transcript: Transcript, aborted: int, by: int, key: int) -> str:
-    words = f"built its write of {transcript.key_name(key)} on that of {_named(aborted)}"
+    words = f"built its write of {transcript.key_name(key)} on the write of {_named(aborted)}"
     return f"{_named(aborted)} failed, but {_named(by)} {words}"
 
 
 def _intermediate(transcript: Transcript, t: int, row: int, by: int) -> str:
-    return f"{_named(t)} read {_read_words(transcript, row)}, which is not the last that {_named(by)} wrote there"
+    return f"{_named(t)} read {_read_words(transcript, row)}, which is not the last value that {_named(by)} wrote"
 
 
 def _internal(transcript: Transcript, t: int, row: int, other: int) -> str:
@@ -404,7 +415,10 @@ def _internal(transcript: Transcript, t: int, row: int, other: int) -> str:
 
 
 def _gone(transcript: Transcript, t: int, row: int, answer: list[Any]) -> str:
-    """Return which elements a transaction had read or appended itself that its later read lacks, "" if none."""
+    """Return a sentence about elements that a transaction had read or appended before and that its later read lacks.
+
+    Returns "" if there are none.
+    """
     key = transcript.micro_operation(row)[1]
     held: list[Any] = []
     appended: list[Any] = []
@@ -458,10 +472,12 @@ def _cyclic(transcript: Transcript, key: int, a: int, b: int) -> str:
 
 
 class _Finding(NamedTuple):
-    """How a kind of anomaly is explained.
+    """The explanation of a kind of anomaly.
 
-    words: its sentence, which names its transactions.  expected: what would have been right.
-    row: place of a micro-operation on the key in what its kernel noted.  key: place of the key itself, if it is there.
+    words: a function that returns its sentence from the sample of the kernel
+    expected: the correct behaviour
+    row: position in the sample of a micro-operation on the key
+    key: position in the sample of the key itself, or None if the sample lacks it
     """
 
     words: Callable[[Transcript, int, int, int], str]
@@ -472,21 +488,21 @@ class _Finding(NamedTuple):
 
 _FINDINGS = {
     kinds.UNWRITTEN_READ: _Finding(_unwritten, "only values that some transaction wrote"),
-    kinds.DUPLICATE_ELEMENTS: _Finding(_duplicate, "each element as often as it was appended at most"),
-    kinds.INCOMPATIBLE_ORDER: _Finding(_incompatible, "lists of which one is the beginning of the other", row=0),
+    kinds.DUPLICATE_ELEMENTS: _Finding(_duplicate, "each element at most as often as it was appended"),
+    kinds.INCOMPATIBLE_ORDER: _Finding(_incompatible, "lists of which one is a prefix of the other", row=0),
     kinds.ABORTED_READ: _Finding(_aborted, "no value that a failed transaction wrote"),
     kinds.DIRTY_UPDATE: _Finding(_dirty, "no version built on a write of a failed transaction", key=2),
     kinds.INTERMEDIATE_READ: _Finding(_intermediate, "only the last value that a transaction wrote"),
     kinds.INTERNAL: _Finding(_internal, "the value that the transaction itself had read or written before"),
     kinds.FUTURE_READ: _Finding(_future, "no value that the transaction wrote only later"),
-    kinds.LOST_UPDATE: _Finding(_lost, "one transaction at most that read a version and then wrote the key", row=2),
+    kinds.LOST_UPDATE: _Finding(_lost, "at most one transaction that read a version and then wrote the key", row=2),
     kinds.CYCLIC_VERSIONS: _Finding(_cyclic, "an order of the versions", key=0),
     kinds.REORDERED_APPENDS: _Finding(_reordered, "a transaction's appends in the order in which it made them"),
 }
 
 
 def version_through(transcript: Transcript, step: Step) -> tuple[int, int] | None:
-    """Return (key, value) of the version whose group an edge goes through, or None.
+    """Return (key, value) of the version whose group node an edge goes through, or None if it goes through none.
 
     The value of the initial version is NIL_VALUE.
     """
@@ -502,7 +518,10 @@ def version_through(transcript: Transcript, step: Step) -> tuple[int, int] | Non
 
 
 class InTime:
-    """The edges of one cycle that follow from time.  assumes: the model under which they follow, or ""."""
+    """The edges of one cycle that follow from time.
+
+    assumes: the model under which time orders versions, or ""
+    """
 
     def __init__(self, transcript: Transcript, assumes: str) -> None:
         self._transcript = transcript
@@ -510,22 +529,24 @@ class InTime:
         self._by_process = bool(assumes) and parts_of(assumes)[1] == anomalies.PROCESS
 
     def words(self, step: Step) -> str:
-        """Return the end of a sentence about an edge: which transactions met its versions in turn; "" if time orders
-        nothing.
+        """Return the end of a sentence about an edge: it names the transactions that met the versions in turn.
+
+        Returns "" if the edge does not follow from time.
         """
         found = self._meeting(step)
         if found is None:
             return ""
         one, other, (key, old), new = found
-        name, after = self._transcript.key_name(key), "after it had completed"
+        name, after = self._transcript.key_name(key), f"after {_named(one)} had completed"
         if self._by_process:
             after = "in the same process"
         first, then = (self._transcript.value_name(key, value) for value in (old, new))
-        return f" ({_named(one)} met {name} as {first}, and {_named(other)} met it as {then} {after})"
+        return f" ({_named(one)} met {name} as {first}, and {_named(other)} met {name} as {then} {after})"
 
     def _meeting(self, step: Step) -> tuple[int, int, tuple[int, int], int] | None:
-        """Return (two transactions, the key and the value that the first met, the value that the other met) that order
-        the version before that of the step's target.
+        """Return the two transactions that put the version that the step goes through before the version of its target.
+
+        The result is (first transaction, other transaction, (key, value that the first met), value that the other met).
         """
         if not self._assumes or step.kind not in (WW, RW):
             return None

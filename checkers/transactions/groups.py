@@ -1,22 +1,21 @@
-"""Divides a history of transactions into groups that have nothing in common, and joins the verdicts on them.
+"""Divides a history of transactions into groups that share no key, and joins the verdicts on these groups.
 
-Components of a history touch no common key.  Then the whole history has an order if and only if each
-component has one:
+Two components of a history touch no common key.  The whole history has an order if and only if each component has one:
 
     without sessions or real time   put the orders of the components one after another
     with sessions                   a session must not run through two components, so sessions join components, too
-    with real time                  orders of components are local, as linearizability is (Herlihy & Wing 1990)
+    with real time                  the property is local, as linearizability is (Herlihy & Wing 1990)
 
-The last rule in full: place each event at the latest invocation among itself and all that stand before it in the order
-of its component.  This moment lies within its transaction, since otherwise one that completed before another was
-invoked would stand behind it.  So sorting the events of all components by these moments keeps real time.
+The proof of the last row: assign to each event the latest invocation among the event itself and all events before it in
+the order of its component.  This moment lies within the event's transaction.  Otherwise the order would put a
+transaction that completed before another was invoked behind that other one.  So sorting the events of all components by
+these moments respects real time.
 
-Anomalies of stronger levels are listed as well.  At levels without real time they may run through sessions, so there
-sessions join components, too.  An anomaly of real time that runs through several components has a counterpart, at least
-as bad, within one of them.
+Anomalies of stronger models are listed as well.  If real time does not count, they may run through sessions, so
+sessions join components there, too.  If an anomaly of real time runs through several components, one of the components
+contains an anomaly that is at least as bad.
 
-How a history is divided depends on nothing but the history and the level, so its verdict is the same in one process and
-on Spark.
+The division depends only on the history and the model, so the verdict is the same in one process and on Spark.
 """
 
 from __future__ import annotations
@@ -40,9 +39,10 @@ from checkers.transactions.judge import judge_transcript, of_anomalies
 from checkers.transactions.read import Lazily, Transcript, with_transactions
 
 TRANSACTIONS_MIN = 10_000
-"""Smaller histories are judged whole: a task of Spark takes longer than they do."""
+"""Minimum number of transactions of a history that is divided.  A smaller one is judged faster than Spark starts a
+task."""
 GROUPS_MAX = 8
-"""Components are dealt to at most so many groups, because each worker reads the whole file."""
+"""Maximum number of groups.  It is small because the worker of each group reads the whole file."""
 
 
 def groups_of(transcript: Transcript, consistency: str) -> Int32:
@@ -58,7 +58,7 @@ def groups_of(transcript: Transcript, consistency: str) -> Int32:
 
 
 def components_of(transcript: Transcript, consistency: str) -> Int32:
-    """Return the number of the component of each transaction, as `components` does."""
+    """Return the number of the component of each transaction."""
     txns = transcript.txns
     timed = transcript.timed and anomalies.parts_of(consistency)[1] == anomalies.REALTIME
     process, process_count = dense_processes(txns.process)
@@ -66,7 +66,7 @@ def components_of(transcript: Transcript, consistency: str) -> Int32:
 
 
 def _shown(transcript: Transcript, component: Int32, count: int) -> Bools:
-    """Return the components of which committed reads and writes show something.  The others prove nothing alone."""
+    """Return a mask of the components with committed reads and committed writes.  The others prove nothing alone."""
     txns = transcript.txns
     of_row = np.repeat(component, np.diff(txns.first))
     committed = np.repeat(txns.status == OK, np.diff(txns.first))
@@ -77,9 +77,9 @@ def _shown(transcript: Transcript, component: Int32, count: int) -> Bools:
 
 
 def _dealt(sizes: Int64, shown: Bools) -> Int32:
-    """Deal components to groups, in order of their sizes.
+    """Assign components to groups in the order of their sizes; returns the group of each component.
 
-    What shows nothing goes to group 0, with the largest of the others.  There it counts as in the whole history.
+    Components that prove nothing alone go to group 0, which also gets the largest of the other components.
     """
     group = np.zeros(len(sizes), np.int32)
     places = np.lexsort((-sizes, ~shown))[: np.count_nonzero(shown)]
@@ -92,7 +92,7 @@ def group_count(groups: Int32) -> int:
 
 
 def transcript_of_group(transcript: Transcript, groups: Int32, group: int) -> Transcript:
-    """Return the transactions of one group, with keys numbered anew; positions in the history stay as they are."""
+    """Return the transactions of one group.  Keys get new numbers, but positions in the history do not change."""
     chosen = np.flatnonzero(groups == group)
     txns = with_transactions(transcript.txns, chosen)
     keys, key = np.unique(txns.key, return_inverse=True)
@@ -127,7 +127,7 @@ def judge_group(
     consistency: str,
     keep_order: bool = False,
 ) -> Verdict:
-    """Judge one group; it gets the whole budget, since it may hold nearly everything."""
+    """Judge one group.  It gets the whole budget, because it may contain nearly the whole history."""
     part = transcript if group_count(groups) == 1 else transcript_of_group(transcript, groups, group)
     return judge_transcript(part, budget, consistency=consistency, keep_order=keep_order)
 
@@ -135,7 +135,7 @@ def judge_group(
 def joined(verdicts: Sequence[Verdict]) -> Verdict:
     """Join the verdicts on all groups of one history, in their order.
 
-    Of the witnesses of one anomaly the one with the fewest events remains, and of these the earliest.
+    For each anomaly, the witness with the fewest events remains; among equals, the earliest.
     """
     if len(verdicts) == 1:
         return verdicts[0]
@@ -144,7 +144,7 @@ def joined(verdicts: Sequence[Verdict]) -> Verdict:
     details: dict[str, Any] = dict(verdicts[0].details)
     violations = _sums(verdict.details.get(VIOLATIONS_BY_KIND, {}) for verdict in verdicts)
     counts = _sums(verdict.details.get("anomalies", {}) for verdict in verdicts)
-    if set(violations) - {anomalies.NO_ORDER_NAME}:  # reported only if no other anomaly shows that there is no order
+    if set(violations) - {anomalies.NO_ORDER_NAME}:  # any other anomaly already shows that there is no order
         for times in (violations, counts):
             times.pop(anomalies.NO_ORDER_NAME, None)
         looked_at["violations"] = sum(violations.values())
@@ -177,7 +177,7 @@ def _sums(of_groups: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _witnesses(verdicts: Sequence[Verdict]) -> Iterator[Witness]:
-    """Yield one witness of each anomaly, in the order of WORST_FIRST."""
+    """Yield one witness for each anomaly, in the order of WORST_FIRST."""
     best: dict[str, Witness] = {}
     for witness in sorted(
         (witness for verdict in verdicts for witness in verdict.witnesses),
@@ -188,9 +188,9 @@ def _witnesses(verdicts: Sequence[Verdict]) -> Iterator[Witness]:
 
 
 def order_of_all(orders: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
-    """Merge the orders of groups into one that keeps real time, as the theory above says.
+    """Merge the orders of groups into one order that respects real time (see the proof above).
 
-    A row: {"index": of the invoke, "process", "event"}.
+    A row is {"index": index of the invoke, "process": ..., "event": ...}.
     """
     return [row for _, _, row in merge(*(_at_moments(rows, group) for group, rows in enumerate(orders)))]
 
@@ -198,7 +198,7 @@ def order_of_all(orders: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[
 def _at_moments(
     rows: Sequence[Mapping[str, Any]], group: int
 ) -> Iterator[tuple[int, tuple[int, int], Mapping[str, Any]]]:
-    """Yield (the moment of each event, what tells events of one moment apart, its row)."""
+    """Yield (moment, tie-breaker for events of one moment, row) for each event."""
     latest = -1
     for place, row in enumerate(rows):
         latest = max(latest, row["index"])

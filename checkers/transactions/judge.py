@@ -1,17 +1,17 @@
-"""Judges transactional histories: the anomalies they show, and the consistency models that these rule out.
+"""Judges transactional histories: finds their anomalies, and the consistency models that the anomalies rule out.
 
     judge_transactions(events, "list-append")        from events whose payloads are micro-operations (`read.py`)
     checker.LIST_APPEND, checker.RW_REGISTER         from a run's history.parquet, in process or on Spark
-    judge_columns(txns, "list-append", event_count)  from integer columns, for large ones
+    judge_columns(txns, "list-append", event_count)  from integer columns, for large histories
 
 Theory: Adya 1999; Alvaro & Kingsbury, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020.
-Reads show the versions and their writers, and versions show the dependencies between transactions.  A cycle of
-dependencies is an anomaly, named by the kinds of its edges.  Every reported anomaly is certain.
+Reads show the versions and their writers, and the order of versions shows the dependencies between transactions.  A
+cycle of dependencies is an anomaly, named by the kinds of its edges.  Every reported anomaly is certain.
 
-*Valid* means more than that no anomaly was found: an order of all transactions was found that explains every answer,
-and it was replayed (`complete.py`).  If there is no such order and yet no cycle of known dependencies, the anomaly is
-`no-order`, and its witness tries every order of a few transactions.  If the budget ends before either is certain, the
-verdict is unknown.  It is unknown, too, if the history could not have shown any anomaly.
+*Valid* means more than that no anomaly was found: the judge found an order of all transactions that explains every
+answer, and replayed this order (`complete.py`).  If no such order exists although the known dependencies form no cycle,
+the anomaly is `no-order`, and its witness shows that every order of a few transactions fails.  The verdict is unknown
+if the budget ends before an order is found or excluded, or if the history could not have shown any anomaly.
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ from checkers.transactions.read import Model, Transcript, read_transactions
 __all__ = ["judge_columns", "judge_transactions", "judge_transcript"]
 
 BYTES_PER_ITEM = 64
-"""Memory the kernels take besides the columns, for each micro-operation and each version (measured, rounded up).
+"""Bytes that kernels take in addition to the columns, per micro-operation and per version (measured, rounded up).
 
-Ten million transactions with two and a half micro-operations each take 2.4 GB, within the budget of a whole history.
+Ten million transactions with two and a half micro-operations each take 2.4 GB, which the budget of a history allows.
 """
 
 _STEPS_PER_ROW = 2
 _ELEMENTS_PER_STEP = 8
-"""A step is 20 to 40 ns of work.  Those ten million transactions, with 190 million list elements, take 74 million.
-The search for cycles gets the rest of the budget; there a step is one visited edge."""
+"""Number of list elements that the kernels process in one step, which is 20 to 40 ns of work.
+
+Ten million transactions with 190 million list elements take 74 million steps.  The search for cycles gets the remaining
+steps of the budget; there a step is one visited edge."""
 
 
 def judge_transactions(
@@ -60,14 +62,16 @@ def judge_transactions(
     consistency: str = anomalies.STRICT_SERIALIZABLE,
     keep_order: bool = False,
 ) -> Verdict:
-    """Judge a history of transactions; events follow the grammar of a history (`formats.recognise.check_grammar`).
+    """Judge a history of transactions.
 
-    consistency: the required model, one of `anomalies.MODELS`.  Anomalies that it allows are listed and do not count.
-    For registers it also decides which orders of versions may be named (`complete.py`).
-    `details`: {"consistency": as demanded, "anomalies": {name: how often}, "allowed": [names that do not count],
-    "violates": [the weakest models ruled out], "ruled_out": [all of them], "strongest_left": [...],
-    "search": figures of the search for an order, if there was one, "decided": a sentence, if valid}.
-    keep_order: if valid, also "order", the order that was replayed.
+    events: must follow the grammar of a history (`formats.recognise.check_grammar`)
+    consistency: the required model, one of `anomalies.MODELS`.  Anomalies that it allows are listed but do not count.
+        For registers, the model also decides which orders of versions are certain (`complete.py`)
+    keep_order: True to add the replayed order to `details` as "order" if the verdict is valid
+
+    `details`: {"consistency": the required model, "anomalies": {name: number}, "allowed": [names that do not count],
+    "violates": [the weakest models ruled out], "ruled_out": [all models ruled out], "strongest_left": [...],
+    "search": statistics of the search for an order, if there was one, "decided": a sentence, if valid}.
     Raises MalformedHistory if a payload contains no micro-operations of this model.
     """
     transcript = read_transactions(events, model)
@@ -82,7 +86,10 @@ def judge_columns(
     *,
     consistency: str = anomalies.STRICT_SERIALIZABLE,
 ) -> Verdict:
-    """Judge columns; event_count is above all positions.  Witnesses name keys and values by their numbers."""
+    """Judge columns.  Witnesses name keys and values by their numbers.
+
+    event_count: number of events; every position is below it
+    """
     transcript = Transcript(model, txns, (), (), (), event_count)
     return judge_transcript(transcript, budget, consistency=consistency)
 
@@ -94,9 +101,10 @@ def judge_transcript(
     consistency: str = anomalies.STRICT_SERIALIZABLE,
     keep_order: bool = False,
 ) -> Verdict:
-    """Act like `judge_transactions`, for transactions that were already read.
+    """Judge transactions that were already read, as `judge_transactions` does.
 
-    A history without real time is judged at the strongest level that it can show.  A stronger one stays unknown there.
+    If the history has no real time and `consistency` needs it, the strong-session variant is judged instead.  Then the
+    verdict is invalid or unknown, never valid.
     """
     if consistency not in anomalies.MODELS:
         raise ValueError(f"{consistency!r} is no consistency model; there are {', '.join(anomalies.MODELS)}")
@@ -116,10 +124,10 @@ def judge_transcript(
     base = element_bases(txns, key_count)
     needed_bytes = BYTES_PER_ITEM * (len(txns.kind) + int(base[-1]))
     if needed_bytes > budget.size_bytes:
-        return _too_much(looked_at, f"it would take {needed_bytes} bytes and the budget is {budget.size_bytes}")
+        return _too_much(looked_at, f"judging would take {needed_bytes} bytes and the budget is {budget.size_bytes}")
     needed_steps = _STEPS_PER_ROW * len(txns.kind) + len(txns.lists) // _ELEMENTS_PER_STEP
     if needed_steps > budget.steps:
-        return _too_much(looked_at, f"it would take {needed_steps} steps and the budget is {budget.steps}")
+        return _too_much(looked_at, f"judging would take {needed_steps} steps and the budget is {budget.steps}")
     steps_max = budget.steps - needed_steps
     if transcript.initial:
         return _with_choices(transcript, looked_at, consistency, steps_max, keep_order, "")
@@ -137,7 +145,7 @@ def _with_choices(
 ) -> Verdict:
     """Decide a history with values that were written twice (`repeated_values.py`).
 
-    reason: why it is unknown so far.
+    reason: the reason why the verdict is unknown without a choice of writers
     """
     left = steps_max
     model = anomalies.parts_of(consistency)[0]
@@ -170,13 +178,18 @@ def _with_choices(
     known = complete.known_of(resolved.transcript.txns, transcript.model, base, found)
     question = _Question(resolved.transcript, known, found, consistency, steps_max)
     verdict = _conclude(question, looked_at, keep_order)
-    if verdict.validity is not Validity.INVALID:  # one choice is no proof about stronger levels
+    if verdict.validity is not Validity.INVALID:  # one choice proves nothing about stronger models
         return replace(verdict, details={**verdict.details, **of_anomalies([], {})})
     return _no_choice_fits(verdict, resolved, consistency)
 
 
 def of_anomalies(excluded: list[str], counts: dict[str, int], allowed: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the details about anomalies and the levels that they exclude.  allowed: those that do not count."""
+    """Return the details about anomalies and the excluded models.
+
+    excluded: models that the anomalies rule out
+    counts: number of occurrences by anomaly
+    allowed: anomalies that do not count
+    """
     return {
         "anomalies": counts,
         "allowed": list(allowed),
@@ -196,11 +209,14 @@ _TRANSACTIONS_OF = {
     kinds.DIRTY_UPDATE: (0, 1),
     kinds.REORDERED_APPENDS: (0,),
 }
-"""The places of transactions in the sample of a finding."""
+"""Kind of finding -> positions of transactions in its sample."""
 
 
 def _transactions_of(found: Findings, kind: int) -> frozenset[int] | None:
-    """Return the transactions that the first finding of a kind rests on; None if others may be part of it."""
+    """Return the transactions that the first finding of a kind rests on.
+
+    Returns None if it may also rest on transactions that are not in its sample.
+    """
     if kind not in _TRANSACTIONS_OF:
         return None
     return frozenset(int(found.sample[kind, 0, place]) for place in _TRANSACTIONS_OF[kind])
@@ -209,14 +225,17 @@ def _transactions_of(found: Findings, kind: int) -> frozenset[int] | None:
 def _two_meanings(transcript: Transcript) -> str:
     key, value = min(transcript.initial)
     shown = f"{transcript.value_name(key, value)} of key {transcript.key_name(key)}"
-    return f"a read of {shown} shows a write, or that nothing was written"
+    return f"a read of {shown} shows either a write or the initial state"
 
 
 def _no_choice_fits(verdict: Verdict, resolved: repeated_values.Resolved, consistency: str) -> Verdict:
-    """Return the verdict of the first choice, in the words of all of them: what it shows alone is not certain."""
+    """Return the invalid verdict of a history in which no choice of writers has an order.
+
+    The witness comes from the first choice.  Its anomaly becomes `no-order`, because other choices may show others.
+    """
     first = verdict.witnesses[0]
     words = (
-        f"values were written twice, and whichever writes their reads show, there is no order "
+        f"values were written twice, and no choice of the writes that their reads show has an order "
         f"({resolved.attempts} choices were tried); with the likeliest choice: {first.summary}"
     )
     details = {
@@ -235,7 +254,7 @@ def _too_much(looked_at: dict[str, int], reason: str) -> Verdict:
 
 @dataclass(frozen=True)
 class _Question:
-    """A question whether a history fulfils a model, decided by an order of all transactions or by anomalies."""
+    """The question if a history fulfils a model.  An order of all transactions or an anomaly answers it."""
 
     transcript: Transcript
     known: complete.Known
@@ -244,10 +263,12 @@ class _Question:
     steps_max: int
 
     def answer(self) -> tuple[CycleSearch, complete.OrderDecision | None]:
-        """Return (the cycles found, the decision); no decision if single reads or cycles of lists violate the model.
+        """Return (the cycles found, the decision about an order).
 
-        Lists show nearly all dependencies, so they are searched for cycles first.  Without a cycle there is an order; a
-        cycle that the model forbids shows that there is none.  Registers show few, so an order is searched first.
+        The decision is None if single reads or cycles of lists already violate the model.  Lists show nearly all
+        dependencies, so the search for cycles comes first.  If there is no cycle, an order exists; if there is a cycle
+        that the model forbids, no order exists.  Registers show few dependencies, so the search for an order comes
+        first.
         """
         txns, lists = self.transcript.txns, self.known.versions is not None
         search = self._cycles_of_lists() if lists else None
@@ -263,9 +284,9 @@ class _Question:
         return search or self._cycles_of_registers(decision.outcome != ORDER), decision
 
     def _is_an_answer(self, order: Int32) -> bool:
-        """Return whether an order of dependencies and real time answers the question.
+        """Return True if an order of dependencies and real time answers the question.
 
-        Without real time all transactions overlap in the columns, so such an order may contradict a session.
+        In a history without real time, all transactions overlap, so the order must also respect the sessions.
         """
         if self.known.written.unusable.any():
             return False
@@ -276,9 +297,9 @@ class _Question:
         )
 
     def _shows_no_cycle(self, decision: complete.OrderDecision) -> bool:
-        """Return True if registers with this order certainly show no cycle, not even of a level that nobody demanded.
+        """Return True if the order is strictly serializable.
 
-        That is so if the order is strictly serializable.
+        Then registers show no cycle, not even one that only a stronger model than the required one forbids.
         """
         if self.consistency == anomalies.STRICT_SERIALIZABLE:
             return True
@@ -295,16 +316,17 @@ class _Question:
         return _cycles(self.transcript, direct, ends, len(base) - 1, versions.written.happened, self.steps_max)
 
     def _and_by_longest(self, certain: CycleSearch) -> CycleSearch:
-        """Add the cycles of other names that need keys whose lists contradict each other, as Elle names them.
+        """Add cycles with other names that need keys whose lists contradict each other, as Elle does.
 
-        They rule out nothing that the contradiction does not.  Read-uncommitted allows it, and no cycle counts there.
+        These cycles rule out only models that the contradiction itself rules out.  Read-uncommitted allows the
+        contradiction, so under read-uncommitted no such cycle is added.
         """
         base, versions = self.known.base, self.known.versions
         assert versions is not None
         longest = list_versions.by_longest_lists(versions)
         if longest is None or anomalies.parts_of(self.consistency)[0] == "read-uncommitted":
             return certain
-        noted = new_findings()  # separate from `found`, which holds the anomalies of all other keys
+        noted = new_findings()  # separate from `found`, which contains the anomalies of all other keys
         noted.times[kinds.INTERNAL] = self.found.times[kinds.INTERNAL]
         direct, ends = list_versions.link(self.transcript.txns, base, longest, noted)
         happened = versions.written.happened
@@ -314,9 +336,9 @@ class _Question:
         return replace(certain, cycles=(*certain.cycles, *added))
 
     def _cycles_of_registers(self, by_time: bool) -> CycleSearch:
-        """Search by the order of versions that reads show.
+        """Search cycles with the order of versions that reads show.
 
-        by_time: if that shows no violation, search also by the order that time shows.
+        by_time: True to search also with the order of versions that time shows, if the first search finds no violation
         """
         txns, base, written = self.transcript.txns, self.known.base, self.known.written
         direct, orders = rw_register.link(txns, base, written, self.found)
@@ -334,9 +356,9 @@ class _Question:
 def _of_reads(shown: CycleSearch) -> CycleSearch:
     """Rename each G0 to G1c, because reads showed the order of the versions.
 
-    A transaction that reads one version and writes another wrote the later one if it read committed data; otherwise the
-    two form a G1c.  PL-1 lets reads show anything, so this order proves nothing there, and read-uncommitted is not
-    ruled out.
+    If a transaction reads one version and writes another, the written version is the later one, or else the transaction
+    and the other writer form a G1c.  Read-uncommitted (PL-1) lets reads show anything, so this order does not rule out
+    read-uncommitted.
     """
     cycles: dict[str, NamedCycle] = {}
     for cycle in shown.cycles:
@@ -364,7 +386,10 @@ def _cycles(
 
 
 def _joined(shown: CycleSearch, assuming: CycleSearch, consistency: str) -> CycleSearch:
-    """Join the cycles that reads show with those under the required model; the latter's order is in their names."""
+    """Join the cycles that reads show with cycles that also need the order of versions under the required model.
+
+    The names of the latter end in the variant of the required model.
+    """
     variant = anomalies.parts_of(consistency)[1]
     cycles = {cycle.name: cycle for cycle in shown.cycles}
     for cycle in assuming.cycles:
@@ -381,7 +406,7 @@ def _counted(names: Sequence[str], consistency: str) -> list[str]:
 
 
 def _conclude(question: _Question, looked_at: dict[str, int], keep_order: bool) -> Verdict:
-    """Answer the question, and make a verdict of the answer."""
+    """Answer the question, and turn the answer into a verdict."""
     transcript, found, consistency = question.transcript, question.found, question.consistency
     search, decision = question.answer()
     counts = {name: int(found.times[kind]) for kind, name in anomalies.KIND_NAMES.items() if found.times[kind]}
@@ -407,7 +432,7 @@ def _conclude(question: _Question, looked_at: dict[str, int], keep_order: bool) 
     if counted:
         witnesses = _witnesses(transcript, found, search, shown)
         if decision is not None and not shown:
-            from checkers.transactions.no_order import explain_no_order  # networkx, which few histories need
+            from checkers.transactions.no_order import explain_no_order  # imports networkx, which few histories need
 
             witnesses.append(explain_no_order(transcript, decision.involved, consistency))
         by_kind = {name: counts[name] for name in counted}
@@ -425,7 +450,7 @@ def _conclude(question: _Question, looked_at: dict[str, int], keep_order: bool) 
 
 
 def _order_in_rows(transcript: Transcript, decision: complete.OrderDecision) -> list[dict[str, Any]]:
-    """Return the order in rows: per event, the index of the transaction's invoke, its process, and what takes place."""
+    """Return one row per event of the order: index of the transaction's invoke, process, and kind of event."""
     rows = []
     for event, t in zip(decision.order.tolist(), decision.transactions.tolist(), strict=True):
         invoke = transcript.rows(t)[0]
@@ -458,10 +483,9 @@ def _open_questions(
 
 
 def _nothing_shown(transcript: Transcript) -> str:
-    """Return why the committed transactions could not show a violation; "" if they could.
+    """Return the reason why the committed transactions could not show a violation; "" if they could.
 
-    They could if one of them read, and if there was something to read: an acknowledged write, or any element that a
-    read shows.
+    They could if one of them read, and if there was a value to read: an acknowledged write, or a value in a read.
     """
     txns = transcript.txns
     committed = np.repeat(txns.status == kinds.OK, np.diff(txns.first))
@@ -471,7 +495,7 @@ def _nothing_shown(transcript: Transcript) -> str:
         in_list = transcript.model == "list-append"
         shows = np.diff(txns.list_first) > 0 if in_list else txns.value != kinds.NIL_VALUE
         if not (reads & shows).any():
-            return "no transaction with a write was acknowledged, and no read showed one, so there was nothing to judge"
+            return "no write was acknowledged, and no read showed a written value, so there was nothing to judge"
     if not reads.any():
         noun = "write" if writes == 1 else "writes"
         return f"no read was answered, so nothing shows what became of {writes} acknowledged {noun}"

@@ -1,9 +1,9 @@
-"""Explains why no order of transactions exists, where no single cycle of known dependencies shows it.
+"""Explains why no order of transactions exists if no single cycle of known dependencies shows it.
 
-The search that proved it names the transactions on which its proof rests.  Those that the proof can do without are
-dropped, one after another: a history without some transactions, and without the reads of what they wrote, has an order
-if the whole history has one.  Of the few that remain, all ways to order their versions are tried here again, with a
-small search of its own, and each way ends in a cycle.
+The search that proved it names the transactions on which its proof rests.  Transactions that the proof does not need
+are dropped, one after another.  This is sound: if the whole history has an order, so has a history without some
+transactions and without the reads of their writes.  A second, small search then tries all ways to order the versions of
+the few remaining transactions, and shows that each way ends in a cycle.
 
 Facts of the witness: "transactions", "why", "expected", "violates", "rules_out" and "assumes" as in `explain.py`;
 "cases", the number of ways that were tried; "cycle" and "length" if a single cycle is the whole proof.
@@ -39,17 +39,20 @@ from checkers.transactions.read import Transcript, with_rows, with_transactions
 from checkers.transactions.repeated_values import repeated_rows
 
 ATTEMPTS_MAX = 400
-"""Judgements of a part of the history that look for a smaller one."""
+"""Maximum number of parts of the history that are judged to find a smaller part without an order."""
 
 EXPLAINED_MAX = 14
-"""The ways to order more transactions than these are too many to read."""
+"""Maximum number of transactions whose proof is written out; for more, the proof is too long to read."""
 
 _STEPS_OF_ATTEMPT = 2_000_000
 _SENTENCES_MAX = 40
 
 
 def explain_no_order(transcript: Transcript, involved: Int64, consistency: str) -> Witness:
-    """Make the witness of a history without an order.  involved: the transactions that the proof rests on."""
+    """Make the witness of a history without an order.
+
+    involved: the transactions on which the proof of the search rests
+    """
     usable = _usable(transcript)
     few = smallest_part(usable, involved, consistency)
     names = TransactionNames(transcript, few)
@@ -75,8 +78,8 @@ def explain_no_order(transcript: Transcript, involved: Int64, consistency: str) 
 def _usable(transcript: Transcript) -> Transcript:
     """Return the history without the keys to which a value was written twice.
 
-    No proof rests on such keys.  A part of the history may lack one of the two writes, and would then name a wrong
-    writer.
+    No proof rests on such keys.  If a part of the history lacked one of the two writes, its reads would seem to show
+    the other write.
     """
     txns = transcript.txns
     kept = ~np.isin(txns.key, np.unique(txns.key[repeated_rows(transcript)]))
@@ -86,7 +89,7 @@ def _usable(transcript: Transcript) -> Transcript:
 
 
 def smallest_part(transcript: Transcript, involved: Int64, consistency: str) -> list[int]:
-    """Drop transactions while what remains still has no order; all of them stay if the attempts run out."""
+    """Drop transactions as long as the remaining history has no order, for at most ATTEMPTS_MAX attempts."""
     chosen = [int(t) for t in involved]
     if not _has_no_order(transcript, chosen, consistency):
         chosen = list(range(len(transcript.txns.status)))
@@ -109,7 +112,7 @@ def _has_no_order(transcript: Transcript, chosen: Sequence[int], consistency: st
 
 
 def part_of(transcript: Transcript, chosen: Sequence[int]) -> Transactions:
-    """Return the columns of these transactions alone, without what they read of others."""
+    """Return the columns of these transactions alone, without values that other transactions wrote."""
     txns = with_transactions(transcript.txns, np.array(sorted(chosen), np.int64))
     own, values = txns.kind == WRITE, (1 << 32) * txns.key.astype(np.int64)
     written = (values + txns.value)[own]
@@ -120,7 +123,7 @@ def part_of(transcript: Transcript, chosen: Sequence[int]) -> Transactions:
 
 
 class _Reason(NamedTuple):
-    """An edge: its kind, and the two transactions that it orders, by their places in the part."""
+    """An edge: its kind, and the positions in the part of the two transactions that it orders."""
 
     kind: str
     source: int
@@ -131,9 +134,9 @@ _KINDS = {WW: "ww", WR: "wr", PROCESS: "process"}
 
 
 class _Proof:
-    """A small search: each pair of writers of a key has one of two orders, and each choice ends in a cycle.
+    """A small search that tries both orders of each pair of writers of a key.  Each choice ends in a cycle.
 
-    cases: how many choices were followed to their end.
+    cases: number of choices that were followed to their end
     """
 
     def __init__(self, transcript: Transcript, few: Sequence[int], consistency: str, names: TransactionNames) -> None:
@@ -147,7 +150,7 @@ class _Proof:
         shown = problem_of(self._txns, base, written, versions, np.empty(0, np.int32), readers=False)
         key_of = [*shown.write_key.tolist(), *range(len(base) - 1)]
         of = range(len(few))
-        # of each transaction the keys that it wrote, and key -> who wrote what it read, -1 for nobody
+        # for each transaction: the keys that it wrote, and key -> writer of the version that it read (-1 if none)
         self._wrote = [set(key_of[shown.write_first[t] : shown.write_first[t + 1]]) for t in of]
         versions_read = [shown.read_version[shown.read_first[t] : shown.read_first[t + 1]].tolist() for t in of]
         self._read = [{key_of[v]: int(shown.version_txn[v]) for v in some} for some in versions_read]
@@ -155,7 +158,7 @@ class _Proof:
         self.last_cycle: list[dict[str, Any]] = []
 
     def sentences(self) -> Iterator[str]:
-        """Return the steps of the proof in words."""
+        """Yield the steps of the proof in words."""
         graph = nx.DiGraph()
         for reason in self._certain():
             self._add(graph, reason)
@@ -175,7 +178,7 @@ class _Proof:
                 return
             pair, (one, other) = found
             shown = self._in_words(self._cycle(self._with(graph, one, other)) or [])
-            yield f"{when}{self._ordered(other, one)}, for else there is a cycle: {shown}"
+            yield f"{when}{self._ordered(other, one)}, because otherwise there is a cycle: {shown}"
             graph = self._with(graph, other, one)
             pairs.remove(pair)
             cycle = self._cycle(graph)
@@ -204,7 +207,10 @@ class _Proof:
                     yield _Reason("realtime", t, other)
 
     def _first(self, kind: str, one: int, other: int) -> Iterator[_Reason]:
-        """Return what follows if `one` comes before `other`: so do those that read what it wrote."""
+        """Yield the edges that follow if `one` comes before `other`.
+
+        If both wrote a key, transactions that read the version of `one` also come before `other`.
+        """
         keys = self._wrote[one] & self._wrote[other]
         yield _Reason("rw" if kind == "ww" and not keys else kind, one, other)
         for r, read in enumerate(self._read):
@@ -232,7 +238,7 @@ class _Proof:
                     graph.add_edge((t, 0), (t, 1), reason=None)
 
     def _cycle(self, graph: nx.DiGraph[Any]) -> list[_Reason] | None:
-        """Return a shortest cycle, as its reasons, or None."""
+        """Return the reasons of a short cycle, or None if there is no cycle."""
         try:
             nodes = min(nx.simple_cycles(graph, length_bound=4), key=len, default=None) or [
                 a for a, _ in nx.find_cycle(graph)

@@ -3,13 +3,13 @@
     list-append    [["append", key, value], ["r", key, [value, ...] or null], ...]
     rw-register    [["w", key, value], ["r", key, value or null], ...]
 
-Keys and values may be any JSON; they are numbered in order of appearance.  A register cannot be written null, because a
-read of null shows that nothing was written.  The completion of a committed transaction shows what it did.  The invoke
-shows it for all others.
+Keys and values may be any JSON; they are numbered in order of appearance.  No transaction may write null to a register,
+because a read of null shows that nothing was written.  For a committed transaction, the completion shows its
+micro-operations; for every other transaction, the invoke does.
 
-*Columns.*  Kernels read the columns of a history (`kernels/transactions/payloads.py`).  If they cannot read a payload,
-the history is read event by event.  This is slower, and its error names what is wrong if a payload is no transaction.
-`checker.py` reads the columns of a run.
+*Columns.*  Kernels read the columns of a history (`kernels/transactions/payloads.py`).  If a kernel does not support a
+payload, the history is read event by event.  This is slower, but if a payload is no transaction, the error names the
+event and the problem.  `checker.py` reads the columns of a run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ Item = TypeVar("Item")
 
 
 class Lazily(Sequence[Item]):
-    """A sequence whose items are made when they are needed.  of: the item of a place."""
+    """A sequence that makes its items on demand.
+
+    of: a function that returns the item at a position
+    """
 
     def __init__(self, length: int, of: Callable[[int], Item]) -> None:
         self._length, self._of = length, of
@@ -76,7 +79,11 @@ def with_transactions(txns: Transactions, chosen: Int64) -> Transactions:
 
 
 def with_rows(txns: Transactions, rows: Bools, elements: Bools) -> Transactions:
-    """Return the columns with some of the micro-operations alone.  elements: those of the lists that stay as well."""
+    """Return the columns with some of the micro-operations and list elements alone.
+
+    rows: True for each micro-operation to keep
+    elements: True for each list element to keep
+    """
     stays = elements & np.repeat(rows, np.diff(txns.list_first))
     before = np.concatenate([[0], np.cumsum(stays)]).astype(np.int64)[txns.list_first]
     return txns._replace(
@@ -93,12 +100,14 @@ def with_rows(txns: Transactions, rows: Bools, elements: Bools) -> Transactions:
 class Transcript:
     """A history of transactions as columns, and the names and values that their numbers stand for.
 
-    keys: name of each key.  values: per key, the value of each value number.
-    events: per transaction, its events (invoke, and completion if there is one); empty for columns without events.
-    event_count: the upper bound of the positions `invoked` and `completed`.
-    timed: whether `invoked` and `completed` show what ran at once.  If not, all transactions overlap in them, and their
-    order is only a guess of the order of commits; `begin` is one of the starts (int64, positions like `completed`).
-    initial: elements (key, value number) that a read may show although nothing was written.
+    keys: name of each key
+    values: for each key, the value of each value number
+    events: for each transaction, its invoke and, if there is one, its completion; empty for columns without events
+    event_count: exclusive upper bound of the positions `invoked` and `completed`
+    timed: True if `invoked` and `completed` show real time.  If False, all transactions overlap by these positions, and
+        the order of `completed` is only a guess of the order of commits
+    begin: if `timed` is False, a guess of the starts (int64, positions like `completed`)
+    initial: (key, value number) of values that a read may show although no transaction wrote them
     """
 
     model: Model
@@ -160,7 +169,7 @@ class Transcript:
 
 
 def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
-    """Read the transactions among the events; events of the nemesis and of set-up are skipped.
+    """Read the transactions among the events, without events of the nemesis and of set-up.
 
     Raises MalformedHistory if a payload is no list of micro-operations of this model.
     """
@@ -176,13 +185,13 @@ def read_transactions(events: Sequence[Event], model: Model) -> Transcript:
 
 
 def _question(micro_operation: list[Any]) -> str:
-    """Return, as JSON, the part of a micro-operation that its invoke fixes: a whole write, or a read without answer."""
+    """Return, as JSON, the part of a micro-operation that the invoke contains: a write, or a read without answer."""
     fixed = micro_operation[:2] if micro_operation[:1] == ["r"] else micro_operation
     return canonical(fixed)
 
 
 class _ColumnsReader:
-    """Columns as they grow."""
+    """A reader that appends one event after another to growing columns."""
 
     def __init__(self, model: Model) -> None:
         self._model: Model = model
@@ -230,7 +239,7 @@ class _ColumnsReader:
             raise WrongEvent(event.index, f"the payload is not JSON ({problem})") from problem
         if not isinstance(parts, list):
             raise WrongEvent(
-                event.index, f"a transaction needs a list of micro-operations in its value, like {self._like}"
+                event.index, f"the value of a transaction must be a list of micro-operations like {self._like}"
             )
         return parts
 
@@ -246,7 +255,7 @@ class _ColumnsReader:
             self._value_names.append([])
         number, elements = NIL_VALUE, []
         if f == "w" and answer is None:
-            words = f"a write of key {key_name!r:.60} needs a value; a read of null shows that nothing was written"
+            words = f"a write of key {key_name!r:.60} needs a value; null means that nothing was written"
             raise WrongEvent(event.index, words)
         if f == write:
             number = self._number(self._values[key], self._value_names[key], answer)
@@ -311,9 +320,9 @@ def transcript_of_columns(
     model: Model,
     event_of: Callable[[int], Event],
 ) -> Transcript | None:
-    """Read the columns; returns None if a payload needs the slower reader, or if an answer contradicts its invoke.
+    """Read the columns.  Returns None if a payload needs the slower reader, or if an answer contradicts its invoke.
 
-    event_of: the event of a row.
+    event_of: a function that returns the event of a row
     """
     dense, process_count = dense_processes(process)
     pairs = payloads.pair(process, dense, process_count, type_, (process >= 0) & is_transaction)
@@ -334,7 +343,7 @@ def transcript_of_columns(
 
 
 def _with_numbers(columns: payloads.Columns, key_count: int) -> tuple[Int64, Int64]:
-    """Replace values by their numbers, those of writes first.  Returns `base` and `names` of `number_values`."""
+    """Replace values by numbers, those of writes first; returns `base` and `names` as `number_values` does."""
     wrote = columns.kind == WRITE
     chosen = [np.flatnonzero(wrote), np.flatnonzero(~wrote & (columns.value >= 0))]
     keys = [*(columns.key[rows] for rows in chosen), np.repeat(columns.key, np.diff(columns.list_first))]
@@ -350,7 +359,10 @@ def _with_numbers(columns: payloads.Columns, key_count: int) -> tuple[Int64, Int
 def _columns_of(
     stretches: Sequence[tuple[Bytes, Int64]], owner: Int32, status: Int8, keys: payloads.Texts, lists: bool
 ) -> tuple[payloads.Columns, payloads.Texts] | None:
-    """Return the micro-operations of rows with an owner, and all keys known then; None if a payload is strange."""
+    """Return (the micro-operations of rows that have an owner, all keys known so far).
+
+    Returns None if the kernel does not support a payload.
+    """
     count = len(status)
     sizes, elements = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
     first_row = 0
@@ -384,9 +396,9 @@ def _agree(
     stretches: Sequence[tuple[Bytes, Int64]],
     lists: bool,
 ) -> bool:
-    """Return whether every answer repeats the micro-operations that were invoked, except for what reads saw.
+    """Return True if every answer repeats the invoked micro-operations, except for the results of reads.
 
-    An invoke without a payload allows any answer.  Returns False also if an invoke cannot be read here.
+    An invoke without a payload allows any answer.  Returns False also if the kernel does not support an invoke.
     """
     columns, keys = read
     rows_invoked = np.where(pairs.described != pairs.invoked, pairs.invoked, -1)
@@ -416,7 +428,10 @@ def _key_names(keys: payloads.Texts) -> list[Any]:
 
 
 def paired_events(pairs: payloads.Pairs, event_of: Callable[[int], Event]) -> Sequence[tuple[Event, ...]]:
-    """Return the events of each transaction.  event_of: the event of a row; a witness needs few of them."""
+    """Return a lazy sequence of the events of each transaction.  It is lazy because a witness needs few of them.
+
+    event_of: a function that returns the event of a row
+    """
 
     def of(t: int) -> tuple[Event, ...]:
         rows = [int(pairs.invoked[t]), int(pairs.ended[t])]

@@ -1,8 +1,8 @@
-"""Turns a history that is recorded by session (`formats/session_files.py`) into a transcript: gives keys and values
-numbers, and guesses an order of the transactions.
+"""Turns a history that is recorded by session (`formats/session_files.py`) into a transcript: numbers keys and values,
+and guesses an order of the transactions.
 
-Such a history has no real time.  Its transactions are put into a guessed order, in which each session keeps its own:
-that of the commit stamps, or else as if all sessions had begun and ended together.
+A history by session has no real time.  The guessed order respects the order of each session.  It follows the commit
+timestamps if there are any; otherwise it assumes that all sessions began and ended together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from checkers.transactions.read import Lazily, Model, Transcript
 
 
 def model_of(history: SessionHistory) -> Model:
-    """Return the model whose operations these are."""
+    """Return the model to which the history's operations belong."""
     return "list-append" if history.lists else "rw-register"
 
 
@@ -72,7 +72,7 @@ def transcript_of(history: SessionHistory) -> Transcript:
 
 
 def _guess(history: SessionHistory) -> tuple[Int64, Int64, Int64]:
-    """Return (transactions in the guessed order; for each place there, the ranks of its end and of its begin)."""
+    """Return (transactions in the guessed order, rank of the end of each, rank of the begin of each)."""
     count = len(history.session)
     by_session = np.argsort(history.session, kind="stable")
     session = history.session[by_session]
@@ -100,7 +100,10 @@ def _guess(history: SessionHistory) -> tuple[Int64, Int64, Int64]:
 def _initial_state(
     history: SessionHistory, rows: Int64, kind: Int8, key: Int64, value: Int64, key_count: int
 ) -> tuple[Bools, list[int]]:
-    """Return (the reads that show the initial state; the keys of which a read of 0 may show it or a write)."""
+    """Return (mask of the reads that show the initial state, keys for which a read of 0 is ambiguous).
+
+    A read of 0 is ambiguous if some transaction wrote 0 to the key: it may show this write or the initial state.
+    """
     nothing = history.nothing[rows]
     if not history.zero_is_nothing or history.lists:
         return nothing, []
@@ -111,7 +114,7 @@ def _initial_state(
 
 
 def _without_initial_transaction(history: SessionHistory) -> SessionHistory:
-    """Leave out a transaction that is alone in its session and writes 0 to every key: it is the initial state."""
+    """Remove a transaction that is alone in its session and writes 0 to every key: it sets the initial state."""
     zeros = (history.kind == WRITE) & (history.value == 0)
     writers = np.unique(np.searchsorted(history.first, np.flatnonzero(zeros), side="right") - 1)
     if not history.zero_is_nothing or history.lists or len(writers) != 1:

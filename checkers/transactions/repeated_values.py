@@ -1,23 +1,24 @@
-"""Decides histories in which a value was written more than once to a key: which write does a read show?
+"""Decides histories in which a value was written more than once to a key, so that its reads do not name one writer.
 
-A *choice* names, for every read of such a value, the write that it shows.  With a choice every write gets a value of
-its own, and the history is one of unique values, which `complete.py` decides.  The history fulfils a level if and only
-if one of its choices does.
+A *choice* names, for every read of a repeated value, the write that the read shows.  Under a choice, every write gets a
+unique value, and `complete.py` decides the resulting history.  The history fulfils a consistency model if and only if
+it does under one of its choices.
 
-    registers   a choice is a write for each (transaction, key, value) that was read, or the initial state where a value
-                may stand for it.  A read after an own write of that value shows the own write
-    lists       a choice is a transaction for each place of a repeated value in the longest list of its key; it stands
-                there as often as it appended the value, at most.  Other lists must be beginnings of that one
+    registers   a choice maps each (transaction, key, value) that was read to a write, or to the initial state if the
+                value may be the initial one.  If the transaction wrote the value before, the read shows its own write
+    lists       a choice maps each position of a repeated value in the longest list of its key to a transaction.  A
+                transaction may be chosen at most as often as it appended the value.  All other lists must be prefixes
+                of the longest list
 
-Equal appends of one transaction stand in its order.  If they stood in another one, to exchange them would change no
-list, and it would take away an anomaly (reordered appends).
+Equal appends of one transaction keep the transaction's order.  If a list had them in another order, exchanging them
+would change no list, and would remove an anomaly (reordered appends).
 
-*Search.*  A failed choice names what its proof rests on: the reads and places whose transactions lie on a circle that
-the search for an order met.  Only these are changed.  If a proof rests on what was decided for earlier, the search goes
-back to the latest of these decisions (conflict-directed backjumping, Prosser 1993).  Read-atomic and causal conclude
-more from a read than circles show, so there everything counts as part of the proof.
+*Search.*  A failed choice names what its proof rests on: the reads and positions whose transactions lie on a cycle that
+the search for an order found.  Only these are chosen anew.  If the proof rests on earlier choices, the search goes back
+to the latest of them (conflict-directed backjumping, Prosser 1993).  Read-atomic and causal conclude more from a read
+than cycles show, so under these models a proof rests on all choices.
 
-The first choice follows the guess of the order: a read shows the latest write that ended before it.
+The first choice follows the guessed order: a read shows the latest write that ended before it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NOTHING_WRITTEN = (-1,)
 """The choice that stands for the initial state."""
 
 ATTEMPTS_MAX = 400
-"""Number of choices that are tried; a history with more may stay unknown."""
+"""Maximum number of choices that are tried; a history with more choices may stay unknown."""
 
 FITS, FAILS, OPEN = "fits", "fails", "open"
 
@@ -45,7 +46,8 @@ FITS, FAILS, OPEN = "fits", "fails", "open"
 class Attempt:
     """The outcome of one choice.
 
-    involved: the transactions that the proof rests on; None: it may rest on all of them.
+    outcome: FITS, FAILS or OPEN
+    involved: transactions on which the proof of a failure rests; None if it may rest on all transactions
     """
 
     outcome: str
@@ -54,9 +56,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """outcome: FITS, FAILS or OPEN.  transcript: with the choice that fits, or else with the first one, made unique.
+    """The result of the search for a choice that fits.
 
-    choices: how many reads or places had one.  attempts: how many choices were tried.
+    outcome: FITS, FAILS or OPEN
+    transcript: the history with unique values, under the choice that fits or else under the first choice
+    choices: number of reads or list positions that had a choice
+    attempts: number of choices that were tried
     """
 
     outcome: str
@@ -66,14 +71,18 @@ class Resolved:
 
 
 _Writes = tuple[int, ...]
-"""Rows of equal writes of one transaction to one key, in its order; or NOTHING_WRITTEN."""
+"""Rows of equal writes of one transaction to one key, in the order of the transaction; or NOTHING_WRITTEN."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Something that has a choice.  choices: rows of the writes that it may show, best first; of a list, all equal
-    appends of one transaction.  concerned: transactions whose place in a proof may rest on the choice.  exclusive: each
-    row is shown by one unit only, and units that chose the same rows show them in the order of the units."""
+    """Reads, or one position of a list, for which one choice is made.
+
+    choices: the writes that the unit may show, best first; for a list, all equal appends of one transaction together
+    concerned: transactions whose place in a proof may rest on the choice
+    reads: rows of the reads, or places of the elements, that get the chosen value
+    exclusive: True if each write is shown by one unit only; units with the same choice show its writes in turn
+    """
 
     choices: tuple[_Writes, ...]
     concerned: frozenset[int]
@@ -84,9 +93,10 @@ class _Unit:
 def resolve(transcript: Transcript, any_write: bool, attempt: Callable[[Transcript], Attempt]) -> Resolved | None:
     """Try choices until one fits, all fail, or ATTEMPTS_MAX were tried.
 
-    any_write: whether reads may show writes that failed or were not the last of their transaction.
-    attempt: decides a transcript of unique values.
-    None: two lists of a key contradict one another, so that no choice is defined.
+    any_write: True if reads may show writes that failed or were not the last of their transaction
+    attempt: a function that decides a transcript with unique values
+
+    Returns None if two lists of a key contradict one another, so that no choice is defined.
     """
     units = _units_of_lists(transcript) if transcript.model == "list-append" else _units(transcript, any_write)
     if units is None:
@@ -95,19 +105,23 @@ def resolve(transcript: Transcript, any_write: bool, attempt: Callable[[Transcri
     ended = search.solve({})
     outcome = ended if isinstance(ended, str) else FAILS
     if outcome == FAILS and any_write and transcript.model == "list-append" and _failed_to_append(transcript):
-        outcome = OPEN  # a list may show a failed append, and a choice names no append
+        outcome = OPEN  # a list may show a failed append, but choices for lists contain no failed appends
     shown = search.fitting if search.fitting is not None else search.first
     return Resolved(outcome, shown or transcript, len(units), search.attempts)
 
 
 def _failed_to_append(transcript: Transcript) -> bool:
-    """Return whether a transaction that failed appended a repeated value."""
+    """Return True if a transaction that failed appended a repeated value."""
     txns = transcript.txns
     return bool((txns.status[_owners(txns)[repeated_rows(transcript)]] == FAIL).any())
 
 
 class _Search:
-    """A depth-first search over choices.  first, fitting: transcripts of the first choice and of one that fits."""
+    """A depth-first search over choices.
+
+    first: transcript of the first choice
+    fitting: transcript of a choice that fits, or None
+    """
 
     def __init__(self, transcript: Transcript, units: list[_Unit], attempt: Callable[[Transcript], Attempt]) -> None:
         self._transcript, self._units, self._attempt = transcript, units, attempt
@@ -117,7 +131,11 @@ class _Search:
         self.fitting: Transcript | None = None
 
     def solve(self, fixed: Mapping[int, _Writes]) -> frozenset[int] | str:
-        """Return FITS, OPEN (too many were tried), or the fixed units that the failure of all choices rests on."""
+        """Try all choices that contain the fixed ones.
+
+        Returns FITS, or OPEN if an attempt was undecided or ATTEMPTS_MAX was reached.  If all choices fail, returns the
+        fixed units on which their failure rests.
+        """
         chosen, clash = self._chosen(fixed)
         if chosen is None:
             return clash
@@ -153,8 +171,9 @@ class _Search:
         return frozenset(conflict - {unit})
 
     def _chosen(self, fixed: Mapping[int, _Writes]) -> tuple[list[_Writes] | None, frozenset[int]]:
-        """Return (a choice for each unit, fixed ones as they are; or None and the fixed units that exclude any
-        choice).
+        """Return (a choice for each unit, an empty set).  Fixed units keep their choice.
+
+        If the fixed units exclude every choice, returns (None, these fixed units).
         """
         taken = Counter(writes for number, writes in fixed.items() if self._units[number].exclusive)
         for writes, times in taken.items():
@@ -164,7 +183,7 @@ class _Search:
         for number, unit in enumerate(self._units):
             free = (w for w in unit.choices if not unit.exclusive or taken[w] < len(w))
             found = fixed[number] if number in fixed else next(free, None)
-            if found is None:  # the list contains the value more often than it was appended, under every choice
+            if found is None:  # the list contains the value more often than transactions appended it
                 return None, frozenset()
             if number not in fixed:
                 taken[found] += 1
@@ -173,7 +192,7 @@ class _Search:
 
 
 def renamed(transcript: Transcript, units: Sequence[_Unit], chosen: Sequence[_Writes]) -> Transcript:
-    """Return the transcript with a value of its own for every write of a repeated value."""
+    """Return the transcript with a unique value for every write of a repeated value."""
     txns = transcript.txns
     value, lists = txns.value.copy(), txns.lists.copy()
     key_count = int(txns.key.max()) + 1
@@ -205,7 +224,7 @@ def renamed(transcript: Transcript, units: Sequence[_Unit], chosen: Sequence[_Wr
 
 
 def repeated_rows(transcript: Transcript) -> Int64:
-    """Return the rows of writes whose value was written more than once, or may stand for the initial state."""
+    """Return the rows of writes whose value was written more than once, or may also be the initial value of the key."""
     txns = transcript.txns
     rows = np.flatnonzero(txns.kind == WRITE)
     elements = (txns.key[rows].astype(np.int64) << 32) | txns.value[rows]
@@ -229,7 +248,7 @@ def _ends(txns: Transactions) -> Int64:
 
 
 def _own_write(txns: Transactions, owner: Int32, row: int) -> int:
-    """Return the last write of the row's key that its transaction did before it; -1 if there is none."""
+    """Return the last write by the row's transaction to the row's key before the row; -1 if there is none."""
     for earlier in range(row - 1, int(txns.first[owner[row]]) - 1, -1):
         if txns.kind[earlier] == WRITE and txns.key[earlier] == txns.key[row]:
             return earlier
@@ -237,7 +256,7 @@ def _own_write(txns: Transactions, owner: Int32, row: int) -> int:
 
 
 def _show_own_writes(txns: Transactions, value: Int32, own: Mapping[int, int]) -> None:
-    """Map reads that follow an own write of their value to that write."""
+    """Give each read that follows an equal write of its own transaction the new value of that write."""
     owner = _owners(txns)
     written = {(int(txns.key[row]), int(txns.value[row])) for row in own}
     for row in _reads_of(txns, written):
@@ -280,7 +299,7 @@ def _units(transcript: Transcript, any_write: bool) -> list[_Unit]:
 
 
 def _is_version(txns: Transactions, owner: Int32, row: int) -> bool:
-    """Return whether a write may be seen: it did not fail, and its transaction did not write the key later."""
+    """Return True if the write did not fail and its transaction did not write the key again later."""
     later = range(row + 1, int(txns.first[owner[row] + 1]))
     return bool(
         txns.status[owner[row]] != FAIL

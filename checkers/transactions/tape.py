@@ -1,4 +1,4 @@
-"""Histories of transactions written by hand, in few words."""
+"""A short notation for histories of transactions that are written by hand."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ MicroOperations = list[list[Any]]
 
 
 def micro_operations(text: str) -> MicroOperations:
-    """`ax1 ry rx12 wz3`: append 1 to x, read y as nothing, read x as [1, 2], write 3 to z (one digit per value).
+    """Parse words such as `ax1 ry rx12 wz3`; each value is one digit.
 
-    `=x1` reads 1 from the register x, `=x` reads nil.
+    `ax1` appends 1 to x, `ry` reads y as an empty list, `rx12` reads x as [1, 2], `wz3` writes 3 to z, `=x1` reads 1
+    from the register x, and `=x` reads nil.
     """
     parsed: MicroOperations = []
     for word in text.split():
@@ -30,7 +31,7 @@ def micro_operations(text: str) -> MicroOperations:
 
 @dataclass
 class Tape:
-    """Events as they are recorded, index by index."""
+    """A list of events that grows; each event gets the next index."""
 
     events: list[Event] = field(default_factory=list)
 
@@ -42,14 +43,15 @@ class Tape:
         self.record(process, Type.INVOKE, [[f, k, None if f == "r" else v] for f, k, v in operations])
 
     def run(self, process: int, text: str, type_: Type = Type.OK) -> Tape:
-        """One transaction from invoke to completion, with nothing between."""
+        """Add one transaction: its invoke, immediately followed by its completion."""
         self.invoke(process, micro_operations(text))
         self.record(process, type_, micro_operations(text))
         return self
 
     def at_once(self, *texts: str, first_process: int = 0) -> Tape:
-        """Add one transaction per text, each of its own process, all at the same time.  `!` before a text: it fails,
-        `?`: its outcome is unknown.
+        """Add one transaction per text, each by its own process, all of them concurrent.
+
+        A transaction whose text begins with `!` fails; if the text begins with `?`, its outcome is unknown.
         """
         types = {"!": Type.FAIL, "?": Type.INFO}
         operations = [micro_operations(text.lstrip("!?")) for text in texts]
@@ -60,7 +62,7 @@ class Tape:
         return self
 
     def script(self, *lines: str, first_process: int = 0) -> Tape:
-        """`+0ax1` begins a transaction of process 0, `-0` ends it."""
+        """Add the lines in turn: `+0ax1` invokes a transaction of process 0, and `-0` completes it."""
         running: dict[int, MicroOperations] = {}
         for line in lines:
             process = first_process + int(line[1])
@@ -77,7 +79,7 @@ def at_once(*texts: str) -> list[Event]:
 
 
 def one_after_another(*texts: str) -> list[Event]:
-    """Each transaction by a process of its own."""
+    """Return a history in which each transaction has its own process and completes before the next one begins."""
     tape = Tape()
     for process, text in enumerate(texts):
         tape.run(process, text)

@@ -50,7 +50,7 @@ def test_a_smaller_part_without_an_order_keeps_to_keys_whose_writers_are_known()
 
 UNEXPLAINED: dict[str, tuple[Model, tuple[str, ...], str, str]] = {
     "every writer failed": ("list-append", ("!ax1", "!ax1", "ay1", "rx1"), "G1a", "wrote a part and failed"),
-    "once more than was appended": ("list-append", ("ax1", "ax1", "rx111"), "duplicate-elements", "1 stands 3 times"),
+    "once more than was appended": ("list-append", ("ax1", "ax1", "rx111"), "duplicate-elements", "1 occurs 3 times"),
     "once more than did not fail": (
         "list-append",
         ("!ax1", "ax1", "rx11"),
