@@ -1,1 +1,1 @@
-"""Models of small objects: what each operation does to the state, and the search for an order of operations."""
+"""Models of small objects (the effect of each operation on the state), and the search for an order of operations."""

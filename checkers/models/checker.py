@@ -1,24 +1,24 @@
-"""Checkers of live runs by models: one for each `KnownObject`, and those in a user's own file.
+"""Checkers of live runs by models: one for each `KnownObject`, and checkers from a user's file.
 
-*Known objects.*  Each gets a checker.
+*Known objects.*  Each known object has a checker.
 
-A hash of its name assigns each key to a part.  A part reads `history.parquet` one row group after another, and keeps
-only the events of its own keys.  So a part needs memory for its own keys only.  Payloads (lists, sets, strings) are
-JSON.  Registers have a checker of their own, which reads sealed buckets (`checkers/registers`).
+The hash of a key decides the part that judges the key.  A part reads `history.parquet` one row group after another, and
+keeps only the events of its own keys, so it needs memory for these keys only.  Payloads (lists, sets, strings) are
+JSON.  Registers have a separate checker, which reads sealed buckets (`checkers/registers`).
 
-Either all operations of the history have a key, or none has one.  Every part checks this for the whole history.
+Either all operations of a history have a key, or no operation has one.  Every part checks this for the whole history.
 
-*Own checkers.*  A model, a function, or a whole checker that a workload declares by value.
+*Own checkers.*  A workload may declare a model, a function, or a complete checker by value.
 
     checkers = ("set", MAX_REGISTER, never_goes_back)
 
-A `Model` (`checkers/models/model.py`) is searched for an order of all operations, object by object.  A function
-receives the `Seen` of a run and yields its violations: a sentence for each, or a pair of the sentence and the
-operations that show it.  A pair of `Validity.UNKNOWN` and a reason means that it could not decide.  A `Checker` is
-taken as it is.
+For a `Model` (`checkers/models/model.py`), the checker searches an order of all operations of each object.  A function
+receives the operations of a run (`SeenByClients`) and yields its violations: for each violation a sentence, or a pair
+of the sentence and the operations that show it.  If it yields a pair of `Validity.UNKNOWN` and a reason, it could not
+decide.  A `Checker` is used unchanged.
 
-Their code is the user's, and workers of Spark do not have it.  So they judge in the harness' own process, with the same
-budgets.  If their code raises, the verdict is unknown, with file and line.
+Own checkers are the user's code, which workers of Spark do not have.  So they run in the process of the harness, with
+the usual budgets.  If the code raises, the verdict is unknown, and its reason names file and line.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from checkers.models.model import KeyedOrNot, Model, Operation, operations_of
 from checkers.models.read_own_model import checked
 
 EVENTS_PER_PART, PARTS_MAX = 200_000, 16
-"""One part is made for each EVENTS_PER_PART events.  Each part reads the whole history, so parts are few."""
+"""Number of events per part, and maximum number of parts.  Parts are few because each reads the whole history."""
 
 _NEEDS: frozenset[Any] = frozenset({"history", "model"})
 BYTES_PER_EVENT = 1_200
-"""Memory of an event in Python, and of half an operation (measured, rounded up)."""
+"""Bytes of memory for an event in Python and half an operation (measured, rounded up)."""
 
 
 def checker_of(known: KnownObject) -> Checker:
@@ -68,7 +68,7 @@ def checker_of(known: KnownObject) -> Checker:
 def judge(part: Part, budget: Budget) -> ObjectsFinding:
     """Judge the objects of one part.
 
-    params: "model", its name; "number" of the part and "count" of all parts, which decide the keys of the part.
+    part.params: "model" (its name), "number" (of this part) and "count" (of all parts); the last two decide its keys
     """
     path, number, count = part.paths[0], part.params["number"], part.params["count"]
     events: list[Event] = []
@@ -94,7 +94,10 @@ CHECKERS = tuple(checker_of(known) for known in KNOWN.values())
 
 
 def _demand_keys_or_none(table: pa.Table, keys: KeyedOrNot) -> None:
-    """Raises WrongEvent if some operations have a key and others have none.  keys: of the rows before the table."""
+    """Raise WrongEvent if some operations have a key and others have none.
+
+    keys: the result for the rows before the table
+    """
     clients = pc.and_(pc.greater_equal(table["process"], 0), pc.equal(table["type"], int(Type.INVOKE)))
     operations = pc.and_(clients, pc.not_equal(pc.cast(table["f"], pa.string()), CREATE))
     firsts = [
@@ -106,7 +109,7 @@ def _demand_keys_or_none(table: pa.Table, keys: KeyedOrNot) -> None:
 
 
 def _mine(table: pa.Table, number: int, count: int) -> pa.Array:
-    """Return whether each row is a client's and belongs to this part."""
+    """Return a mask of the rows that belong to clients and to this part."""
     codes = table["key"].combine_chunks()
     codes = codes if isinstance(codes, pa.DictionaryArray) else codes.dictionary_encode()
     part_of = [zlib.crc32(name.encode()) % count for name in codes.dictionary.to_pylist()]
@@ -124,10 +127,10 @@ _END_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class SeenByClients:
-    """Operations as clients saw them, in order of call: without operations that certainly did not happen, and without
-    set-up.
+    """Operations of clients in order of call, without failed operations and without set-up.
 
-    operations: all.  final: of these, the ones of the final phase, after recovery."""
+    operations: all operations
+    final: the operations of the final phase, after recovery"""
 
     operations: tuple[Operation, ...]
     final: tuple[Operation, ...]
@@ -143,16 +146,19 @@ Find = Callable[[SeenByClients], Iterable[Found]]
 
 
 class WrongChecker(ValueError):
-    """A workload declares something that is no checker.  The caller puts the message into a sentence."""
+    """A workload declares a value that is no checker.  The caller embeds the message in a sentence."""
 
 
 def own_checkers(stated: Iterable[object]) -> list[Checker]:
-    """Return the checkers that are declared by value; names are left out.  Raises WrongChecker."""
+    """Return the checkers that a workload declares by value, without those that it declares by name.
+
+    Raises WrongChecker.
+    """
     return [own_checker_of(each) for each in stated if not isinstance(each, str)]
 
 
 def own_checker_of(stated: object) -> Checker:
-    """Raises WrongChecker."""
+    """Return the checker for a declared value.  Raises WrongChecker."""
     if isinstance(stated, Checker):
         return replace(stated, in_process=True)
     if isinstance(stated, Model):
@@ -176,7 +182,10 @@ def _of_model(model: Model) -> Checker:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The result of a checker function.  unknown: reasons why it has no answer."""
+    """The result of a checker function.
+
+    unknown: reasons why the function could not decide
+    """
 
     answered: int = 0
     violations: tuple[tuple[str, tuple[Mapping[str, Any], ...]], ...] = ()
@@ -198,7 +207,7 @@ def _of_function(find: Find) -> Checker:
             found = list(find(seen))
             unknown = tuple(each[1] for each in found if _is_unknown(each))
             wrong = [_violation(each, name) for each in found if not _is_unknown(each)]
-        except Exception as problem:  # noqa: BLE001 - the code is the author's
+        except Exception as problem:  # noqa: BLE001 - the user's code may raise anything
             return _Answer(answered, unknown=(f"{name} failed{_at(problem)}: {type(problem).__name__}: {problem}",))
         return _Answer(answered, tuple((words, tuple(rows(shown))) for words, shown in wrong), unknown)
 
@@ -220,7 +229,7 @@ def _whole(run: StoredRun) -> list[Part]:
 
 
 def _all_events(part: Part, budget: Budget) -> list[Event] | str:
-    """Return every event of clients and of the nemesis, or the reason why they are too many."""
+    """Return every event of clients and of the nemesis, or a sentence if they need more than the budget."""
     with pq.ParquetFile(part.paths[0]) as file:
         needed_bytes = file.metadata.num_rows * BYTES_PER_EVENT
         if needed_bytes > budget.size_bytes:
@@ -248,7 +257,7 @@ def _violation(found: object, name: str) -> tuple[str, tuple[Operation, ...]]:
         case (str() as words, shown) if words:
             return words, tuple(_operations(shown))
     forms = "sentences, pairs of a sentence and operations, or pairs of Validity.UNKNOWN and a reason"
-    raise TypeError(f"{name} must give {forms}, not {found!r:.60}")
+    raise TypeError(f"{name} must yield {forms}, not {found!r:.60}")
 
 
 def _operations(shown: object) -> Iterator[Operation]:

@@ -1,7 +1,7 @@
 """Judges the objects of a history one by one, for a file that is checked by hand or for a part of a live run.
 
-Objects can be judged separately (Herlihy & Wing 1990).  All objects share one budget.  Each object first gets the same
-share.  Then the objects that ran out of steps get the steps that the others left, one after another.
+Objects can be judged separately (Herlihy & Wing 1990).  All objects share one budget.  Each object first gets an equal
+share.  Then each object that ran out of steps is judged again with all steps that are left.
 
 All violations are counted.  Only a few are explained, the earliest first, because an explanation costs far more than
 the judgement.  Explanations have a budget of their own (`past.py`).
@@ -52,12 +52,14 @@ NOTHING_ANSWERED = "no operation of a client got an answer, so there was nothing
 class ObjectsFinding:
     """Results of a checker for some objects.
 
-    answered: number of operations that returned.  steps: of all searches.
-    unseen: (name of an object of which no answer shows anything, number of its operations that returned).
-    observers: as in `KnownObject`, for the sentence about them.
-    violations: kind -> how many were found, explained or not.
-    witnesses: (index of the wrong answer, witness) of the explained violations.
-    unknown: one sentence for each undecided object.  counts: as in `ObjectFinding`, added up.
+    answered: number of operations that returned
+    unseen: (name, number of operations that returned) of each object whose state no answer shows
+    observers: as in `KnownObject`, for the sentence about `unseen`
+    steps: steps of all searches
+    violations: kind -> number of violations found, explained or not
+    witnesses: (index of the wrong answer, witness) of the explained violations
+    unknown: one sentence for each undecided object
+    counts: sums of the counts of the `ObjectFinding`s
     """
 
     objects: int = 0
@@ -73,7 +75,10 @@ class ObjectsFinding:
 
 
 def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> ObjectsFinding:
-    """Judge every object.  events: of clients, in index order.  Raises WrongEvent if they contradict each other."""
+    """Judge every object.  Raises WrongEvent if events contradict each other.
+
+    events: events of clients, in index order
+    """
     demand_agreement(events, known.fixed)
     operations = operations_of(events, set_up=known.set_up)
     if known.exact:
@@ -109,7 +114,10 @@ def judge_each(events: Sequence[Event], known: KnownObject, budget: Budget) -> O
 
 
 def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
-    """Return the verdict on all objects of a history. findings: one for each part."""
+    """Return the verdict on all objects of a history.
+
+    findings: one for each part
+    """
     looked_at: dict[str, int | float | str] = {
         "keys": sum(f.objects for f in findings),
         "operations": sum(f.operations for f in findings),
@@ -143,9 +151,9 @@ def verdict_of(findings: Sequence[ObjectsFinding]) -> Verdict:
 
 
 def _what_was_excused(looked_at: Mapping[str, int | float | str]) -> dict[str, str]:
-    """Return {"decided": a sentence} if a valid verdict claims less than that an order exists; else {}.
+    """Return {"decided": a sentence} if a valid verdict does not claim that an order exists; else {}.
 
-    A queue may have lost values that no answer shows, and a bank may have been judged by its sums and bounds alone.
+    A queue may have lost values whose loss no answer shows, and a bank may have been judged by sums and bounds alone.
     """
     if looked_at.get(ONLY_BOUNDS, 0):
         words = "sums, and what was acknowledged before each read; one order of all transfers was looked for and"
@@ -199,10 +207,10 @@ def _judge_one(operations: Sequence[Operation], known: KnownObject, budget: Budg
 def _explained(
     wrong: Sequence[tuple[Hashable, NoOrder | Decided]], by_object: _ByObject, budget: Budget, rows: Rows
 ) -> tuple[list[tuple[int, Witness]], dict[Hashable, str]]:
-    """Return (witnesses of the earliest violations, object -> sentence if the independent search contradicts a
-    violation).
+    """Explain the earliest violations.
 
-    A witness is given as (index of its last event, witness).
+    Returns ([(index of the last event of a witness, the witness)], {object: sentence}).  The dict contains the objects
+    for which the independent search contradicts a violation.
     """
     patience = Patience()
     witnesses: list[tuple[int, Witness]] = []
@@ -220,7 +228,7 @@ def _explained(
 
 
 def _with_doubt(made: Witness, events: Sequence[Event], observers: frozenset[str]) -> Witness:
-    """Return the witness of a value from nowhere, with a failed operation that would have put it there."""
+    """Add to the witness of a value that no operation wrote: a failed operation with this value, if there is one."""
     if made.kind != FROM_NOWHERE or not made.events:
         return made
     of_witness = {row["index"] for row in made.events}
@@ -239,7 +247,7 @@ def _with_doubt(made: Witness, events: Sequence[Event], observers: frozenset[str
 
 def _left_out(sentences: Sequence[str]) -> str:
     more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
-    return f"{sentences[0]}{more}; what cannot be judged was left out"
+    return f"{sentences[0]}{more}; operations that cannot be judged were left out"
 
 
 def _about(name: Hashable, sentence: str) -> str:
@@ -253,20 +261,20 @@ _IN_FILES = [
     if isinstance(known, KnownObject)
 ]
 KNOWN: dict[str, KnownObject] = {known.name: known for known in sorted(_IN_FILES, key=lambda known: known.name)}
-"""All of them, by name."""
+"""All bundled objects by name."""
 
 SETTINGS = {
     "total": (BANK.name, BANK_OVERDRAFT.name),
     "empty": tuple(name for name, known in KNOWN.items() if known.container and known.empty_shows),
 }
-"""Fact that a user can state about an object -> the models that accept it.
+"""Setting that describes an object -> the models that accept the setting.
 
-total: sum of the balances of all accounts, an integer.
-empty: `observed` if a dequeue or pop that failed with the error `empty` shows that the container was empty.
+total: sum of the balances of all accounts, an integer
+empty: `observed` if a dequeue or pop that failed with the error `empty` shows that the container was empty
 """
 
 SEMAPHORE = "semaphore:N"
-"""The name of a semaphore with N permits, as users see it."""
+"""Name of a semaphore with N permits in texts for users."""
 
 
 def refused_setting(model: str, name: str, value: str) -> str:
@@ -283,9 +291,9 @@ def refused_setting(model: str, name: str, value: str) -> str:
 
 
 def known_object(name: str, settings: Mapping[str, str] = MappingProxyType({})) -> KnownObject | None:
-    """Return the object of a name; for `semaphore:3` one with three permits.  None if there is none.
+    """Return the object with a name, or None.  The name `semaphore:3` stands for a semaphore with three permits.
 
-    settings: those of SETTINGS, with their values.
+    settings: name of a setting in SETTINGS -> its value
     """
     if "total" in settings:
         judge = partial(judge_bank, overdraft=name == BANK_OVERDRAFT.name, total=int(settings["total"]))

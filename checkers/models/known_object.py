@@ -1,11 +1,11 @@
-"""The interface of one kind of object: how its operations are judged.
+"""The interface of a kind of object, with the function that judges its operations.
 
-A `KnownObject` is at the end of its file in `objects/`, where `each_object.py` finds it.  Nothing else is needed:
-`check --model NAME` judges files by it, and `checker.py` makes a checker of live runs from it.
+A `KnownObject` is defined at the end of its file in `objects/`, where `each_object.py` finds it.  No other registration
+is needed: `check --model NAME` judges files with the object, and `checker.py` makes a checker of live runs from it.
 
     operations of one object --judge--> ObjectFinding --explain (only a few)--> Witness
 
-A finding lists violations and does not explain them, because an explanation costs far more than the judgement.
+A finding lists violations without explanations, because an explanation costs far more than the judgement.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from checkers.models.search import judge_object
 from checkers.models.witnesses import Decided, NoOrder
 
 EXCUSED, UNANSWERED = "excused_by_unanswered_dequeues", "unanswered_dequeues"
-"""Names of counts of a queue: of values that had to be dequeued and that no answer showed, and of unanswered dequeues
-that may have taken them.
+"""Names of two counts of a queue: values that had to be dequeued but that no answer showed, and unanswered dequeues
+that may have taken these values.
 """
 
 ONLY_BOUNDS = "objects_judged_by_bounds_alone"
-"""Name of a count: objects whose answers all lie within their bounds, and whose order was not decided."""
+"""Name of a count: objects whose answers are all within their bounds, but for which no order was decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectFinding:
     """Result of a judge for one object.
 
-    violations: empty if there are none. reason: one sentence if the verdict is unknown, else "".
-    steps: of the search. out_of_steps: True if more steps may lead to a verdict.
-    counts: name -> another number for readers.  Numbers of several objects are added up.
+    violations: all violations
+    reason: one sentence if the verdict is unknown, else ""
+    steps: steps of the search
+    out_of_steps: True if more steps may lead to a verdict
+    counts: name -> number to report; the numbers of several objects are added up
     """
 
     violations: tuple[NoOrder | Decided, ...] = ()
@@ -49,9 +51,10 @@ class ObjectFinding:
 class ObjectFunction:
     """Description of one function of an object.
 
-    fixed: returns whether an invoke allows an answer (`model.py`); None: it allows any.
-    given, answered: its invoke, and its answer, need a value.
-    observes: its answers show the effects of the others.
+    fixed: a function that returns True if an invoke allows an answer (`model.py`); None allows any answer
+    given: True if the invoke needs a value
+    answered: True if the answer needs a value
+    observes: True if the answers show the effects of other functions
     """
 
     fixed: Repeats | None = None
@@ -68,21 +71,24 @@ SHOWS = ObjectFunction(answered=True, observes=True)
 class KnownObject:
     """One kind of object.
 
-    name: of the model and of its checker.  title, question: as in `Checker`.
-    judge: decides the history of one object.  Its operations are in order of call.  Raises WrongOperation if such an
-    object does not have one of the operations.
-    functions: the functions that such an object has.  If none observes, every answer shows something.
-    noun: what it is; "": `judge` refuses functions that it does not have.
-    partition: the object of an operation.
-    whole: the whole history is about one object, even if it has keys.  Then `partition` has no effect.
-    set_up: whether the judge also gets the operations of set-up (CREATE).
-    odd_answer: returns why an answer cannot be judged, or "".  Its operation may or may not have happened.
-    container: functions that change it put values in, and functions that observe it take values out.  A value of
-    nil looks like an empty container, so it is left out, and so are the answers that may show it.
-    odd_put: returns why a value that is put there cannot be judged, or "".
-    empty_shows: whether an answer of nil shows that a container was empty.
-    exact: `true`, 1 and 1.0 are three different values.
-    also_shows: whether the answer of an operation of another function shows something, too.  None: none does.
+    name: name of the model and of its checker
+    title, question: as in `Checker`
+    judge: a function that decides the history of one object from its operations in order of call.  It raises
+        WrongOperation if the object does not support an operation
+    functions: the functions of the object.  If no function observes, every answer counts as evidence of the state
+    noun: name of the object in messages; "" if `judge` itself rejects unknown functions
+    partition: a function that returns the object of an operation
+    whole: True if the whole history is about one object, even if it has keys.  Then `partition` has no effect
+    set_up: True if the judge also gets the operations of set-up (CREATE)
+    odd_answer: a function that returns the reason why an answer cannot be judged, or "".  The operation of such an
+        answer counts as one that may or may not have happened
+    container: True if functions that change the object put values in, and functions that observe it take values out.
+        A value of nil looks like an empty container, so puts of nil are left out, and so are answers that may show nil
+    odd_put: a function that returns the reason why a value of a container cannot be judged, or ""
+    empty_shows: True if an answer of nil shows that a container was empty
+    exact: True if `true`, 1 and 1.0 are three different values
+    also_shows: a function that returns True if the answer of a function that does not observe is evidence of the state,
+        too; None if no such answer is
     """
 
     name: str
@@ -103,7 +109,7 @@ class KnownObject:
 
     @property
     def fixed(self) -> dict[str, Repeats]:
-        """Return the functions that fix the value of their answer."""
+        """Return the functions whose invoke fixes the value of the answer."""
         return {name: each.fixed for name, each in self.functions.items() if each.fixed is not None}
 
     @property
@@ -119,16 +125,18 @@ class KnownObject:
         return frozenset(name for name, each in self.functions.items() if each.observes)
 
     def demand_its_functions(self, operations: Iterable[Operation]) -> None:
-        """Raises WrongOperation if such an object does not have one of the functions."""
+        """Raise WrongOperation if this kind of object does not support one of the operations."""
         for operation in operations:
             if self.noun and operation.f not in self.functions:
                 listed = ", ".join(self.functions)
                 raise WrongOperation(f"{operation.f} is not an operation of {self.noun} ({listed})")
 
     def is_unseen(self, operations: Iterable[Operation]) -> bool:
-        """Return whether operations may have happened on an object whose state no answer shows.
+        """Return True if operations may have changed the object but no answer shows its state.
 
-        Such an object is unknown, because any answer would have been right. operations: all of one object.
+        Then the verdict on the object is unknown, because no answer could have been wrong.
+
+        operations: all operations of one object
         """
         changed = False
         for operation in operations:
@@ -138,11 +146,11 @@ class KnownObject:
         return changed
 
     def judgeable(self, operations: Sequence[Operation]) -> tuple[list[Operation], list[str]]:
-        """Return (the operations that can be judged, one sentence for each other one).
+        """Return (the operations that can be judged, one sentence for each operation that cannot).
 
-        Leaving operations out can hide a violation, but never creates one: an operation without an answer may take
-        effect at any later time or never, a read without one shows nothing, and the other values of a container keep
-        their order.
+        Leaving operations out can hide a violation, but never creates one.  An operation without an answer may take
+        effect at any later time or never, a read without an answer shows nothing, and the remaining values of a
+        container keep their order.
         """
         rest, odd = self._without_odd_puts(operations) if self.container else (list(operations), [])
         if self.odd_answer is None:
@@ -183,7 +191,7 @@ def _without_nil(answer: Hashable) -> Hashable:
 
 
 def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Judge one object by the search (`search.py`)."""
+    """Judge one object with the search (`search.py`)."""
     answer = judge_object(model, operations, budget)
     if answer.linearizable is None:
         return ObjectFinding(reason=answer.reason, steps=answer.steps, out_of_steps=True)
@@ -192,9 +200,9 @@ def by_search(model: Model, operations: Sequence[Operation], budget: Budget) -> 
 
 
 def searched(model: Model, title: str = "", question: str = "", exact: bool = True) -> KnownObject:
-    """Return a kind of object that only the search can decide.  The parameters are the fields of `KnownObject`.
+    """Return a kind of object that is decided by the search alone.  The parameters are fields of `KnownObject`.
 
-    Its observers are those of the model.  An answer of another function counts as evidence if it is not just the
+    The observers of the model observe.  The answer of another function counts as evidence if it differs from the
     invoked value, or if the initial state of the model does not allow it.
     """
     functions = dict.fromkeys(model.observers, ObjectFunction(observes=True))
@@ -207,7 +215,7 @@ def searched(model: Model, title: str = "", question: str = "", exact: bool = Tr
             return True
         try:
             return model.step(model.init(), operation) is REFUSED
-        except (WrongOperation, BadModel):  # the search reports it if it reaches this state
+        except (WrongOperation, BadModel):  # the search reports the failure if it reaches this state
             return True
 
     return KnownObject(

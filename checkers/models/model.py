@@ -1,29 +1,31 @@
-"""A model describes a small object in Python.  This file defines models, reads operations from
-events, and verifies that events agree.
+"""A model describes a small object in Python.  This file defines models, reads operations from events, and verifies
+that completions agree with their invokes.
 
     init() -> state                    the first state of an object
     step(state, operation) -> state    the state after the operation, or REFUSED if that state does not allow the answer
     partition(operation) -> name       the object of the operation.  Objects are judged separately (Herlihy & Wing 1990:
-                                       a history is linearizable iff that of each object is).  Default: the event's key
-    describe(operation) -> words       how a witness describes the operation.  Default: `f(input) -> output`
-    show(state) -> words               how a witness describes a state.  Default: its `repr`, with sets in order
+                                       a history is linearizable iff the history of each object is).  Default: the key
+    describe(operation) -> words       the operation in the words of a witness.  Default: `f(input) -> output`
+    show(state) -> words               a state in the words of a witness.  Default: its `repr`, with sets in order
     canonical(operations)              gets all operations of one object, and returns a function from states to states.
-                                       It maps states that no later answer can distinguish to one of them, and states
-                                       that no order reaches to REFUSED.  Default: every state stands for itself
+                                       If no later answer can distinguish some states, this function maps all of them
+                                       to one of them.  It maps states that no order reaches to REFUSED.  Default: every
+                                       state is mapped to itself
 
 States must be hashable, and `step` never changes a state in place.  An operation that never returned has no output
-(`operation.returned` is False, `output` None).  Its effect must depend only on its input and the state.
+(`operation.returned` is False, `output` is None).  Its effect must depend only on its input and the state.
 
-*Rules of a history.*  A history must meet them before a model judges it: completions agree with their invokes.
+*Rules of a history.*  A history must obey these rules before a model judges it.
 
 The grammar of a history is checked when a file is read or a run is sealed.  Two more rules depend on the meaning of
-functions, so they are here:
+functions, so they are checked here:
 
  - Some functions fix the value of their answer: a write of 3 cannot be acknowledged as a write of 4.
- - Either all operations of clients have a key, or none has one.  An operation without a key belongs to no object.
+ - Either all operations of clients have a key, or no operation has one.  Otherwise an operation without a key belongs
+   to no object.
 
-An answer without a value contradicts nothing.  Two values are equal only if they have the same type: `true` differs
-from 1, although they are equal in Python.
+An answer without a value contradicts no invoke.  Two values are equal only if they have the same type: `true` differs
+from 1, although these values are equal in Python.
 """
 
 from __future__ import annotations
@@ -43,18 +45,19 @@ __all__ = ["REFUSED", "Model", "Operation", "Rows", "State", "WrongOperation", "
 State = Hashable
 
 NEVER = 2**62
-"""`ends` of an operation that never returned."""
+"""Value of `Operation.ends` for an operation that never returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operation.
 
-    input: the value of the invoke.  output: the answer (the value of the `ok`), None if the operation never returned.
-    Lists are tuples, so that both can be hashed.
-    call, ret: indices of the invoke and the `ok`.  ret is None if the operation never returned.  Indices decide order.
-    completed: index of the completion, also of an `info`; None if there is none.
-    time_ns: of the invoke and the `ok`, for display.  The second is None if the operation never returned.
+    input: value of the invoke, with lists as tuples so that it can be hashed
+    output: the answer (value of the `ok`, with lists as tuples), or None if the operation never returned
+    call: index of the invoke; real time is the order of indices
+    ret: index of the `ok`, or None if the operation never returned
+    completed: index of the completion, which may also be an `info`; None if there is none
+    time_ns: times of the invoke and of the `ok`, for display; the second is None if the operation never returned
     """
 
     f: str
@@ -79,15 +82,15 @@ class Operation:
 
 
 Rows = Callable[[Sequence[Operation]], tuple[dict[str, Any], ...]]
-"""Operations -> their events, as dicts with the columns of HISTORY, for witnesses."""
+"""A function from operations to their events, which are dicts with the columns of HISTORY, for witnesses."""
 
 
 class WrongOperation(ValueError):
-    """An object of this kind does not have such an operation.  The message names the operation."""
+    """This kind of object does not support an operation.  The message names the operation."""
 
 
 _LOOKS = frozenset({"read", "get", "dequeue", "pop", "extract-min"})
-"""Functions whose answer of nil means that the object is empty."""
+"""Functions for which an answer of nil means that the object is empty."""
 
 
 def described(operation: Operation) -> str:
@@ -101,7 +104,7 @@ def described(operation: Operation) -> str:
 
 
 def plain(state: State) -> str:
-    """Return a `repr` with nil for None that is equal in every process: the `repr` of a set depends on hashes."""
+    """Return a `repr` that is equal in every process, with nil for None and with the elements of a set in order."""
     if state is None:
         return "nil"
     if isinstance(state, frozenset):
@@ -117,12 +120,13 @@ def by_key(operation: Operation) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The functions of the module's docstring, and two facts about them.
+    """The functions that the module's docstring describes, and properties of them.
 
-    observers: names of the functions that change nothing.  Without an answer they have no meaning.
-    process_matters: whether `step` reads the process.  If not, operations with equal f, input and output are the same
-    to it.
-    times_matter: whether `step` reads the times.  If not, operations at two times are the same to it.
+    observers: names of the functions that never change the state; without an answer, such an operation is dropped
+    process_matters: True if `step` reads the process; if False, operations with equal f, input and output are
+        interchangeable for it
+    times_matter: True if `step` reads the times; if False, operations that differ only in times are interchangeable
+        for it
     """
 
     name: str
@@ -140,8 +144,8 @@ class Model:
 def operations_of(events: Iterable[Event], *, set_up: bool = False) -> list[Operation]:
     """Return the operations of clients, in order of call.
 
-    Failed operations certainly did not happen, and are left out; so are operations of set-up (CREATE), unless `set_up`
-    is true.  Operations that are open or ended with `info` never returned.
+    Failed operations are left out, because they certainly did not happen.  Operations of set-up (CREATE) are left out
+    unless `set_up` is True.  Operations that are open or that ended with `info` count as never returned.
     """
     ours = (event for event in events if event.process != NEMESIS and (event.f != CREATE or set_up))
     operations = []
@@ -176,7 +180,7 @@ def value_of(event: Event) -> Hashable:
 
 
 def named(values: Iterable[Hashable]) -> str:
-    """Return a list of values as sentences show it: the first four of them."""
+    """Return a list of values in words; only the first four values are named."""
     first, rest = list(values)[:4], list(values)[4:]
     return ", ".join(map(text_of, first)) + ", …" * bool(rest)
 
@@ -187,14 +191,16 @@ def were(values: Sequence[Hashable]) -> str:
 
 
 def text_of(value: Hashable) -> str:
-    """Return a value as sentences show it, shortened if it is long."""
+    """Return a value in words, shortened if it is long."""
     text = in_words(value)
     return text if len(text) <= 60 else text[:40] + "…" + text[-15:]
 
 
 class WrongEvent(MalformedHistory):
-    """An event contradicts another event or the model. index: of that event. words: description of the
-    contradiction.
+    """An event contradicts another event or the model.
+
+    index: index of the event
+    words: description of the contradiction
     """
 
     def __init__(self, index: int, words: str) -> None:
@@ -203,11 +209,13 @@ class WrongEvent(MalformedHistory):
 
 
 class ForeignEvent(WrongEvent):
-    """An event that an object of this kind never has.  The history may be valid, and the model the wrong one."""
+    """An event that this kind of object never has.  The history may be valid, and the chosen model wrong."""
 
 
 Repeats = Callable[[Hashable, Hashable], bool]
-"""(value of an invoke, value of the answer) -> whether the invoke allows the answer.  Each allows its own value."""
+"""A function (value of an invoke, value of the answer) -> True if the invoke allows the answer.
+
+Every invoke must allow its own value as the answer."""
 
 
 def the_same(invoked: Hashable, answered: Hashable) -> bool:
@@ -215,7 +223,7 @@ def the_same(invoked: Hashable, answered: Hashable) -> bool:
 
 
 def same_or_placed(invoked: Hashable, answered: Hashable) -> bool:
-    """Return whether the answer is the invoked value, or a pair of that value and its offset."""
+    """Return True if the answer is the invoked value, or a pair of the invoked value and its offset."""
     return answered == invoked or (isinstance(answered, tuple) and len(answered) == 2 and answered[0] == invoked)
 
 
@@ -227,7 +235,7 @@ class KeyedOrNot:
         self._keyless: Event | None = None
 
     def invoked(self, event: Event) -> None:
-        """event: the next invoke of a client.  Raises WrongEvent if some operations have a key and others have none."""
+        """Record the next invoke of a client.  Raises WrongEvent if some operations have a key and others have none."""
         if event.key is not None:
             self._keyed = self._keyed or event
         else:
@@ -239,9 +247,10 @@ class KeyedOrNot:
 
 
 def demand_agreement(events: Iterable[Event], fixed: dict[str, Repeats]) -> None:
-    """Check both rules.  Raises WrongEvent for the first contradiction.
+    """Check both rules of a history.  Raises WrongEvent for the first contradiction.
 
-    events: in index order.  fixed: the functions that fix the value of their answer.
+    events: events in index order
+    fixed: the functions that fix the value of their answer
     """
     open_of: dict[int, Event] = {}
     keys = KeyedOrNot()
@@ -264,10 +273,11 @@ def demand_agreement(events: Iterable[Event], fixed: dict[str, Repeats]) -> None
 def demand_values(
     events: Iterable[Event], without_value: Container[int], given: Container[str], answered: Container[str]
 ) -> None:
-    """Reject a history in which a value that the model needs is missing, or has another name.
+    """Reject a history that lacks a value that the model needs, for example because the value has another name.
 
-    without_value: indices of events that state no value.
-    given, answered: functions that need one in their invoke, and in their answer.
+    without_value: indices of events without a value
+    given: functions whose invoke needs a value
+    answered: functions whose answer needs a value
     """
     for event in events:
         needed = given if event.type is Type.INVOKE else answered if event.type is Type.OK else ()
@@ -278,13 +288,13 @@ def demand_values(
 
 
 def _same_text(one: Event, other: Event) -> bool:
-    """Return whether two events are certain to have the same value.  It is cheaper than to decode both payloads."""
+    """Return True if two events certainly have the same value.  This is cheaper than decoding both payloads."""
     return one.payload == other.payload and one.value == other.value and one.value2 == other.value2
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """A bool or float that is equal only to a value of its own type.  (In Python, `True`, 1 and 1.0 are equal.)"""
+    """A bool or float that is equal only to a value of the same type.  (In Python, `True`, 1 and 1.0 are equal.)"""
 
     value: bool | float | Decimal
     type_name: str
@@ -294,7 +304,7 @@ class Exact:
 
 
 def exact(value: Hashable) -> Hashable:
-    """Return the value, with every bool and fractional number in it replaced by an `Exact`."""
+    """Return the value with every bool and fractional number inside replaced by an `Exact`."""
     if isinstance(value, bool | float | Decimal):
         return Exact(value, type(value).__name__)
     if isinstance(value, tuple):
@@ -303,7 +313,7 @@ def exact(value: Hashable) -> Hashable:
 
 
 def near_miss(value: Hashable, others: Iterable[Hashable]) -> str:
-    """Return the end of a sentence about a value of another kind that looks like this one, or ""."""
+    """Return the end of a sentence about a value of another type that looks like this value; "" if there is none."""
     twin = next((other for other in others if other != value and _bare(other) == _bare(value)), None)
     return "" if twin is None else f"; {text_of(twin)} was, and that is a value of another kind"
 
@@ -317,7 +327,7 @@ def _bare(value: Hashable) -> object:
 
 
 def with_exact_values(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the operations, with inputs and outputs that equal only values of the same type."""
+    """Return the operations with `Exact` values in inputs and outputs, which equal only values of the same type."""
     return [
         o if _plain(o.input) and _plain(o.output) else replace(o, input=exact(o.input), output=exact(o.output))
         for o in operations

@@ -1,20 +1,24 @@
-"""The past of a window, and what limits an explanation.
+"""The past of a window, and the budget of explanations.
 
-*Past.*  Replaces the past of a history by the states that it can have led to, and searches the few operations that
-remain.
+*Past.*  Replaces the past of a history by the states to which it can have led, and searches the few remaining
+operations, called the rest.
 
 The past ends at a moment just before a call.  Operations that had returned by then are replaced by the possible states.
-Operations under way stay, and may happen at any time later, or never.  If one of them happened before the moment, one
-of the states shows its effect.  (An observer that was under way is dropped, because it may have seen the past.)  This
-never creates a violation.  Proof: take any order of the whole history, and its end after the moment.  The end begins in
-one of the states.  It contains every operation that was called later and returned.  All others in it were under way, or
-were called later. It is an order of the rest. So if no order explains the rest, no order explains the whole history.
-One pass of the just-in-time search finds the states.
+Operations under way remain, and may happen at any later time, or never.  If an operation under way happened before the
+moment, one of the states shows its effect.  (An observer that was under way is dropped, because it may have seen the
+past.)
 
-*Independent search.*  It (`base/independent_search.py`) judges few operations by another method than the kernels.
+This replacement never creates a violation.  Proof: take any order of the whole history, and its suffix after the
+moment.  The suffix begins in one of the states.  It contains every operation that was called after the moment and
+returned.  Its other operations were under way at the moment, or were called later.  So the suffix is an order of the
+rest.  Hence if no order explains the rest, no order explains the whole history.  One pass of the just-in-time search
+finds the states.
 
-*Budget.*  An explanation calls `Model.step` again and again, so a count of the calls limits all explanations of a part,
-and gives the same witness on every machine.  An explanation that runs out of steps is larger and simpler.
+*Independent search.*  `base/independent_search.py` judges small windows with another algorithm than the kernels.
+
+*Budget.*  An explanation calls `Model.step` many times.  The number of calls is limited for all explanations of a part
+together; unlike a time limit, this gives the same witness on every machine.  If an explanation runs out of steps, its
+window is larger and its text is simpler.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from checkers.models.read_own_model import BadModel
 from checkers.models.search import SIZE_BYTES_PER_CONFIGURATION, STEPS_PER_PYTHON_STEP, plain_search
 
 SEARCHED_MAX = 60
-"""Windows with more operations are neither checked nor drawn."""
+"""Maximum number of operations of a window that the independent search judges and that is drawn."""
 
 CONFIGURATIONS_MAX = 20_000
 
@@ -40,7 +44,10 @@ CONFIGURATIONS_MAX = 20_000
 def impossible(
     model: Model, operations: Sequence[Operation], states: Sequence[State], limit: int = CONFIGURATIONS_MAX
 ) -> bool | None:
-    """Return whether no order from any of the states explains the operations; None if there are too many to decide."""
+    """Return True if no order that begins in one of the states explains the operations, False if an order does.
+
+    Returns None if there are too many orders to decide.
+    """
     if len(operations) > SEARCHED_MAX:
         return None
     try:
@@ -50,7 +57,7 @@ def impossible(
 
 
 def reachable(model: Model, operations: Sequence[Operation], states: Sequence[State]) -> list[State]:
-    """Return the states in which orders of the operations end; an empty list if there are too many to decide."""
+    """Return the states in which orders of the operations end; [] if there are too many orders to try."""
     if len(operations) > SEARCHED_MAX:
         return []
     try:
@@ -61,10 +68,10 @@ def reachable(model: Model, operations: Sequence[Operation], states: Sequence[St
 
 
 def longest_order(model: Model, window: Sequence[Operation], states: Sequence[State]) -> dict[str, Any] | None:
-    """Return the legal order, from any of the states, that places the most answered operations.
+    """Return the legal order, beginning in any of the states, that contains the most answered operations.
 
-    Returns {"begins": state, "steps": [{"call": index, "holds": state}]} with states in words; None if there are too
-    many orders to try.
+    The result is {"begins": state, "steps": [{"call": index, "holds": state}]} with states in words.  Returns None if
+    there are too many orders to try.
     """
     if len(window) > SEARCHED_MAX:
         return None
@@ -79,12 +86,12 @@ def longest_order(model: Model, window: Sequence[Operation], states: Sequence[St
 
 
 def in_words(model: Model, state: State) -> str:
-    """Return a state as a witness shows it."""
+    """Return a state in the words of a witness."""
     return words_of(state, model.show)
 
 
 def _given(operations: Sequence[Operation]) -> list[search.RegisterOperation]:
-    """Return the operations in the type of the search.  It reads only `call` and `ret`; the model reads the rest."""
+    """Return the operations as the type that the independent search expects; it reads only `call` and `ret`."""
     return cast(list[search.RegisterOperation], list(operations))
 
 
@@ -93,7 +100,9 @@ def _step(model: Model) -> search.Model:
 
 
 STEPS_IN_ALL, STEPS_FOR_ONE = 300_000, 250_000
-"""Steps of all explanations of a part, and of one explanation.  All together take two seconds of a core (measured)."""
+"""Maximum number of steps of all explanations of a part, and of one explanation.
+
+All explanations of a part take at most two seconds of CPU time (measured)."""
 
 
 class OutOfPatience(RuntimeError):
@@ -101,14 +110,14 @@ class OutOfPatience(RuntimeError):
 
 
 class Patience:
-    """The steps that are left to the explanations of one part."""
+    """The step budget of the explanations of one part."""
 
     def __init__(self, steps: int = STEPS_IN_ALL, for_one: int = STEPS_FOR_ONE) -> None:
         self._steps, self._left, self._for_one, self._for_this = steps, steps, for_one, 0
 
     @property
     def spent(self) -> int:
-        """The steps that were used so far."""
+        """The number of steps used so far."""
         return self._steps - self._left
 
     @property
@@ -120,9 +129,9 @@ class Patience:
         self._for_this = min(self._left, self._for_one)
 
     def counted(self, model: Model) -> Model:
-        """Return the same model, whose calls of `step` are counted, and which may raise OutOfPatience.
+        """Return the model with counted calls of `step`; a call beyond the budget raises OutOfPatience.
 
-        Whatever else its code raises becomes a BadModel, if it names neither a file nor an operation.
+        Any other exception of the model's code becomes a BadModel, unless it already names a file or an operation.
         """
 
         def guarded(call: Callable[..., Any], *given: Any) -> Any:
@@ -149,7 +158,7 @@ class Patience:
         return replace(model, step=step, canonical=None if model.canonical is None else canonical)
 
     def spend_compiled(self, steps: int) -> None:
-        """Count steps of a compiled search.  Raises OutOfPatience."""
+        """Count steps of a compiled search.  Raises OutOfPatience if the explanation has used up its steps."""
         self.spend(steps // STEPS_PER_PYTHON_STEP)
 
     def spend(self, steps: int) -> None:
@@ -161,22 +170,23 @@ class Patience:
 
 
 BUDGET_OF_THE_PAST = Budget(steps=1 << 60, size_bytes=2_000 * SIZE_BYTES_PER_CONFIGURATION)
-"""If the search needs more configurations at a moment, the states are unknown from there on."""
+"""Budget of the search for the states of the past.  If a moment needs more, the states from there on are unknown."""
 
 SIZE_BYTES_MAX = 500_000_000
-"""Memory of the states of all moments.  If they need more, the older half of the moments is forgotten."""
+"""Maximum size in bytes of the states of all moments.  If they need more, the older half of the moments is dropped."""
 
 STATES_MAX = 50
-"""A past that can have led to more states is not replaced."""
+"""Maximum number of states that may replace a past."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestOfHistory:
     """A history whose past was replaced by states.
 
-    states: the possible first states.  operations: those that are left, in order of call.
-    under_way: calls of operations that were under way at the beginning.  They count as never answered.
-    exact: no operation was under way.  Then the rest has an order if and only if the whole history has one.
+    states: the possible first states
+    operations: the remaining operations, in order of call
+    under_way: calls of operations that were under way at the beginning; these count as never answered
+    exact: True if no operation was under way.  Then the rest has an order if and only if the whole history has one
     """
 
     states: tuple[State, ...]
@@ -188,11 +198,12 @@ class RestOfHistory:
 def shortest_rest(
     model: Model, operations: Sequence[Operation], last_call: int, impossible: Callable[[RestOfHistory], bool | None]
 ) -> RestOfHistory:
-    """Return the rest from the latest moment from which there is no order; the whole history if no such moment is
-    known.
+    """Return the shortest known rest of the history that has no order; the whole history if no such rest is known.
 
-    last_call: no later moment is tried.  impossible: whether a rest has no order; None if this takes too long.
-    Moments are tried from the end backwards in steps that double, and then by halving.
+    last_call: index of the latest call at which a rest may begin
+    impossible: a function that returns True if a rest has no order, False if it has one, None if it cannot decide
+
+    Moments are tried backwards from the end in steps that double, and then by bisection.
     """
     moments = [at for at in states_at_calls(model, operations) if at[0] <= last_call]
     whole = RestOfHistory((model.init(),), tuple(operations))
@@ -203,16 +214,18 @@ def shortest_rest(
         answer = impossible(rest) if len(rest.states) <= STATES_MAX else False
         if answer:
             found[moments_left] = rest
-        return answer is not False  # if this takes too long, a longer rest does too
+        return answer is not False  # if a rest takes too long to decide, a longer rest does too
 
     return found.get(first_that_holds(1, len(moments), is_impossible, times=2), whole)
 
 
 def states_at_calls(model: Model, operations: Sequence[Operation]) -> list[tuple[int, frozenset[State]]]:
-    """Return (index of a call, possible states just before it) for every call, until there are too many configurations.
+    """Return (index of a call, possible states just before it) for every call until there are too many configurations.
 
-    operations: in order of call.  Old calls are left out if the states need too much memory.  The search places an
-    operation only when it must, so an operation that is under way and could also happen later may happen later.
+    operations: operations in order of call
+
+    Old calls are left out if the states need too much memory.  The search places an operation as late as possible, so
+    the states do not contain effects of operations under way that could also happen later.
     """
     possible = model.canonical(operations) if model.canonical is not None else None
     found: list[tuple[int, frozenset[State]]] = []

@@ -1,10 +1,10 @@
 """Reads a user's model from a Python file (`docs/models.md` shows one).
 
 The file defines `init` and `step`, and may define `observers`, `partition`, `describe`, `show`, `canonical` and
-`process_matters`; `checkers/models/model.py` explains each.  The file is code, and it is run.
+`process_matters`; `checkers/models/model.py` explains each.  Reading the file executes it.
 
-If this code fails, now or later inside one of its functions, it raises a `BadModel` that names the file and the line.
-The user wrote the code, so a traceback through our code would not help to correct it.
+If the user's code fails, while the file is read or later in one of its functions, a `BadModel` names the file and the
+line.  A traceback through the code of Krucible would not help the user.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from checkers.models.model import REFUSED, Model, Operation, State, WrongOperati
 
 
 class BadModel(ValueError):
-    """A file is not a model, or its code failed.  The message has the reason, the file and, if known, the line."""
+    """A file is no model, or its code failed.  The message contains the reason, the file and, if known, the line."""
 
 
 def load_model(path: Path) -> Model:
@@ -43,7 +43,10 @@ def load_model(path: Path) -> Model:
 
 @lru_cache(maxsize=8)
 def model_of(source: str, file: str) -> Model:
-    """Read the model in a source text.  file: its path, for messages.  Raises BadModel."""
+    """Read the model in a source text.  Raises BadModel.
+
+    file: path of the file, for messages
+    """
     found: dict[str, Any] = {"__name__": "krucible_model", "__file__": file}
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     try:
@@ -76,9 +79,9 @@ def model_of(source: str, file: str) -> Model:
 
 
 def checked(model: Model, source: str = "") -> Model:
-    """Return the model with functions that raise BadModel, with file and line, where they fail.
+    """Return the model with functions that raise BadModel, with file and line, if they fail.
 
-    source: the file of all of its functions; "": each one's own."""
+    source: the file of all functions; "" if each function names its own file"""
 
     def file(function: Callable[..., Any]) -> str:
         code = getattr(function, "__code__", None)
@@ -100,9 +103,10 @@ def checked(model: Model, source: str = "") -> Model:
 
 
 def _states(function: Callable[..., Any], file: str, name: str, refuses: Refuses) -> Callable[..., Any]:
-    """Return the function, but every failure and every result that is no state raises BadModel.
+    """Wrap the function so that it raises BadModel if it fails or if its result is no state.
 
-    refuses: decides from the result and the arguments why the result is no state; "" if it may be one.
+    refuses: a function that returns, from the result and the arguments, the reason why the result is no state; "" if
+        the result may be a state
     """
 
     @wraps(function)
@@ -124,9 +128,9 @@ Refuses = Callable[[Any, Sequence[Any]], str]
 
 
 def no_state(state: object) -> str:
-    """Return why an object is no state of any model, as the end of a sentence; "" if it may be one."""
+    """Return the reason why an object is no state of any model, as the end of a sentence; "" if it may be a state."""
     if inspect.iscoroutine(state):
-        state.close()  # otherwise Python warns that it was never awaited
+        state.close()  # otherwise Python warns that the coroutine was never awaited
         return "a coroutine: it is an async function, and must be a plain one"
     if isinstance(state, Iterator | AsyncIterator):
         kind = "a generator" if inspect.isgenerator(state) or inspect.isasyncgen(state) else "an iterator"
@@ -149,12 +153,14 @@ _REFUSE = "return REFUSED for an answer that the state does not allow, and the n
 
 
 def forgets_to_refuse(function: Callable[..., Any], first: Callable[[], Any]) -> Refuses:
-    """Return the rule that tells a state from an answer to the question whether an operation is allowed.
+    """Return a rule that finds steps that return True or False for "allowed", or None, instead of a state.
 
-    A path that ends without `return` gives None, and a comparison gives True or False.  Taken as states, they would
-    explain every later answer.  So None and booleans are states only of a model that begins with one, or where the
-    operation brings it; and never if the operation answers something that the state before does not hold.
-    first: returns the first state.
+    A path that ends without `return` gives None, and a comparison gives True or False.  As a state, such a value would
+    explain every later answer.  So None or a boolean is accepted as a state only if the first state contains one, or if
+    the input of the operation or the state before contains one.  It is never accepted if the operation's answer is a
+    value that the state before does not contain.
+
+    first: a function that returns the first state
     """
 
     def refuses(state: Any, arguments: Sequence[Any]) -> str:
@@ -184,7 +190,7 @@ def forgets_to_refuse(function: Callable[..., Any], first: Callable[[], Any]) ->
 
 
 def _holds(given: Any, wanted: bool | None) -> bool:
-    """Return True if a value is None (a boolean, if one is wanted), or if a field of it is."""
+    """Return True if a value or one of its fields is None or, if `wanted` is a boolean, is a boolean."""
     if isinstance(given, tuple | frozenset):
         return any(_holds(each, wanted) for each in given)
     return given is None if wanted is None else isinstance(given, bool)
@@ -195,7 +201,7 @@ def _contains(given: Any, wanted: Any) -> bool:
 
 
 class _End(Enum):
-    """Ways in which a call returns None: by an expression, by the word None in a return, or without naming a value."""
+    """Ways in which a call returns None: by an expression, by `return None`, or without naming a value."""
 
     EXPRESSION = 0
     LITERAL = 1
@@ -203,7 +209,10 @@ class _End(Enum):
 
 
 def _end_of_call(function: Callable[..., Any], arguments: Sequence[Any]) -> _End:
-    """Call a Python function again, and return how it ended; EXPRESSION for what is no plain Python function."""
+    """Call a Python function again, and return the way in which it ended.
+
+    Returns EXPRESSION for a callable that is no plain Python function.
+    """
     code = getattr(function, "__code__", None)
     last = -1
 
@@ -231,7 +240,7 @@ def _end_of_call(function: Callable[..., Any], arguments: Sequence[Any]) -> _End
 
 
 def _named_results(function: Callable[..., Any]) -> set[tuple[int, int]]:
-    """Return the places (line, column) of every `return` with a value, and of every None in its expression."""
+    """Return the position (line, column) of every `return` with a value, and of every None in its expression."""
     try:
         lines, first = inspect.getsourcelines(function)
         tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -252,8 +261,8 @@ def _place(function: Callable[..., Any], file: str) -> str:
 
 
 def _named(function: Callable[[Any], Any], file: str, name: str) -> Callable[[Any], Any]:
-    """Return the function of an operation or a state, but a failure or a result that cannot be hashed raises
-    BadModel.
+    """Wrap a function of an operation or a state so that it raises BadModel if it fails or if its result is not
+    hashable.
     """
 
     @wraps(function)
@@ -306,7 +315,7 @@ def _of(arguments: Sequence[Any]) -> str:
 
 
 def _complaint(problem: BaseException, file: str, what: str) -> str:
-    """Return one sentence about a failure.  It names the last line of the user's file that was run."""
+    """Return one sentence about a failure.  The sentence names the last executed line of the user's file."""
     lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == file]
     at = f"{file} line {lines[-1]}" if lines else file
     first = (str(problem).splitlines() or [""])[0][:200]

@@ -1,21 +1,24 @@
 """Searches for an order of one object's operations that a model in Python accepts.
 
-It is the just-in-time search (Lowe 2017).  A configuration is a state and the open operations that are already in the
-order.  At a return, configurations without the operation are extended until they contain it.
+The search is the just-in-time search (Lowe 2017).  A configuration is a state and the set of open operations that are
+already in the order.  When an operation returns, configurations without this operation are extended until they contain
+it.
 
 Two implementations give the same answer.  If few states can occur, a table of integers lists the next state for each
 state and each class of operations, and the compiled search decides (`kernels/event_search.py`).  Otherwise
-`plain_search` decides, whose configurations hold states of the model and sets of operations as the bits of an integer.
+`plain_search` decides.  Its configurations consist of a state of the model and an integer whose bits are the set of
+operations.
 
-A large table costs seconds, and most histories need none.  So a small table is tried first, then a short plain search,
-then a large table, and at last a plain search with the whole budget.  A step of the plain search is one call of
-`Model.step`, or CONFIGURATIONS_PER_STEP configurations carried over a return.
+A large table takes seconds to make, and most histories need none.  So a small table is tried first, then a short plain
+search, then a large table, and at last a plain search with the whole budget.  A step of the plain search is one call of
+`Model.step`, or CONFIGURATIONS_PER_STEP configurations that a return does not change.
 
 *Rank check.*  One sweep decides linearizability if the order of the operations is known, except for ties.
 
-Suppose that every order which explains the answers puts lower ranks before higher ranks, and that any order inside a
-rank explains them.  Then the history is linearizable iff no operation returns before one of *lower* rank is called.
-(Proof: put the operations in order of rank, and then of call.  Each stands after all that returned before its call.)
+Suppose that every order that explains the answers puts lower ranks before higher ranks, and that any order inside a
+rank explains the answers.  Then the history is linearizable iff no operation returns before an operation of *lower*
+rank is called.  (Proof: order the operations by rank, and then by call.  Each operation comes after all operations that
+returned before its call.)
 """
 
 from __future__ import annotations
@@ -38,20 +41,25 @@ from checkers.models.model import REFUSED, Model, Operation, State
 
 ENTRIES_FIRST_PER_OPERATION = 50
 ENTRIES_MAX = 2_000_000
-"""Limits of the entries (states times classes) of the small table, which is tried first, and of the large table."""
+"""Maximum number of entries (states times classes): of the small table, per operation, and of the large table."""
 
 STEPS_FIRST, STEPS_FIRST_PER_OPERATION = 10_000, 10
-"""Steps of a short search, in calls of `Model.step`: a constant, and more for each operation."""
+"""Maximum number of calls of `Model.step` in a short search: a constant, and an additional number per operation."""
 
 STEPS_FOR_INDEX = 20_000_000
-"""Steps for the first answer that no order explains, if it is certain that there is no order.  They decide nothing."""
+"""Maximum number of steps that find the first answer that no order explains, once it is certain that no order exists.
+
+These steps do not change the verdict."""
 
 STEPS_PER_ENTRY = 20
-"""Steps of a budget that one entry of a table costs.  A table that would cost more than the budget is not made."""
+"""Number of budgeted steps for making one entry of a table.  A table that would exceed the budget is not made."""
 
 
 def judge_object(model: Model, operations: Sequence[Operation], budget: Budget) -> SearchAnswer:
-    """Search an order.  operations: of one object, in order of call.  Raises what the model's functions raise."""
+    """Search an order of the operations.  Exceptions of the model's functions propagate.
+
+    operations: operations of one object, in order of call
+    """
     kept = [o for o in operations if o.returned or o.f not in model.observers]
     classes = _classes(model, kept)
     entries_max = min(ENTRIES_MAX, budget.steps // STEPS_PER_ENTRY)
@@ -68,7 +76,10 @@ def judge_object(model: Model, operations: Sequence[Operation], budget: Budget) 
 
 
 def steps_first(operations: int) -> int:
-    """Steps of a short search, as a budget counts them.  operations: their number."""
+    """Return the budgeted steps of a short search.
+
+    operations: number of operations
+    """
     return STEPS_PER_PYTHON_STEP * (STEPS_FIRST + STEPS_FIRST_PER_OPERATION * operations)
 
 
@@ -99,9 +110,10 @@ def cut_at(operations: Sequence[Operation], index: int) -> list[Operation]:
 
 
 def first_wrong(operations: Sequence[Operation], has_none: Callable[[list[Operation]], bool]) -> Operation:
-    """Return the first answer up to which there certainly is no order. operations: they have none.
+    """Return the operation with the first answer such that the history up to this answer certainly has no order.
 
-    has_none: whether it is certain that some operations have no order.
+    operations: operations that have no order
+    has_none: a function that returns True if it is certain that the given operations have no order
     """
     in_order = sorted(operations, key=lambda o: o.call)
     answers = sorted((o for o in in_order if o.returned), key=lambda o: o.ends)
@@ -110,7 +122,7 @@ def first_wrong(operations: Sequence[Operation], has_none: Callable[[list[Operat
 
 
 def demand_explanation(operations: Sequence[Operation], order: Sequence[Operation], model: Model) -> None:
-    """Replay an order.  Raises Disagreement if it contradicts an answer or real time, or leaves out an answer."""
+    """Replay an order.  Raises Disagreement if the order contradicts an answer or real time, or lacks an operation."""
     state: State = model.init()
     latest = -1
     for operation in order:
@@ -121,11 +133,11 @@ def demand_explanation(operations: Sequence[Operation], order: Sequence[Operatio
         state = after
     placed = {operation.call for operation in order}
     if len(placed) < len(order) or any(o.returned and o.call not in placed for o in operations):
-        raise Disagreement("the order that was found does not have every operation once")
+        raise Disagreement("the order that was found does not contain every answered operation exactly once")
 
 
 def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
-    """Return the number of each operation's class.  Operations that are equal to the model are in one class."""
+    """Return the number of each operation's class.  Operations that the model cannot distinguish are in one class."""
     numbers: dict[object, int] = {}
     classes = []
     for o in operations:
@@ -138,11 +150,11 @@ def _classes(model: Model, operations: Sequence[Operation]) -> list[int]:
 def _table(
     model: Model, operations: Sequence[Operation], classes: Sequence[int], entries_max: int, bytes_max: int
 ) -> Table | None:
-    """Return the table of all states that can occur; None if it has too many entries or the states need too much
-    memory.
+    """Return the table of all states that can occur.
 
-    No order has more steps than operations, so states that need more steps are left out.  A model whose state only
-    grows would have infinitely many states.
+    Returns None if the table has too many entries or the states need too much memory.  States that only more steps than
+    there are operations can reach are left out.  Otherwise a model whose state only grows would have infinitely many
+    states.
     """
     if not operations:
         return Table(np.zeros((0, 1), np.int32), np.zeros(0, np.int8))
@@ -177,7 +189,7 @@ def _table(
 
 
 def _schedule(operations: Sequence[Operation], classes: Sequence[int], table: Table) -> tuple[EventSchedule, list[int]]:
-    """Return (calls and returns in order, the index of the event at each place)."""
+    """Return (calls and returns in order, index of the event at each position)."""
     matters = [n for n, o in enumerate(operations) if o.returned or not table.observer[classes[n]]]
     events: list[tuple[int, int]] = []
     for place, n in enumerate(matters):
@@ -203,16 +215,16 @@ def _schedule(operations: Sequence[Operation], classes: Sequence[int], table: Ta
 
 
 STEPS_PER_PYTHON_STEP = 200
-"""Steps of a budget that one step of this search costs: it is about 200 times slower than a compiled step."""
+"""Number of budgeted steps for one step of the plain search, which is about 200 times slower than a compiled step."""
 
 CONFIGURATIONS_PER_STEP = 4
-"""Configurations that are carried over a return in the time of one call of `Model.step`."""
+"""Number of configurations that the plain search copies at a return in the time of one call of `Model.step`."""
 
 SIZE_BYTES_PER_CONFIGURATION = 400
-"""Memory of a configuration without its state and its operations."""
+"""Bytes of memory for a configuration without its state and its operations."""
 
 FIELDS_MAX = 8
-"""An object of so few parts counts as a record: the collections in it are its own."""
+"""Maximum number of fields of an object that counts as a record, whose collections are counted as its own memory."""
 
 _HOLDING = (tuple, frozenset, dict, str, bytes)
 """Types of fields whose size may grow with the number of operations."""
@@ -222,10 +234,11 @@ _HOLDING = (tuple, frozenset, dict, str, bytes)
 class SearchAnswer:
     """Result of a search.
 
-    linearizable: None if the budget that `reason` names ran out.
-    index: index of an event by which certainly no order exists.  If the budget allows, it is the first answer that no
-    order explains: a witness of a large object begins there.
-    steps: steps of the search.  compiled: True if the compiled search answered.
+    linearizable: True, False, or None if the budget that `reason` names ran out
+    index: index of an event at which it is certain that no order exists.  If the budget allows, this event is the first
+        answer that no order explains
+    steps: budgeted steps of the search
+    compiled: True if the compiled search answered
     """
 
     linearizable: bool | None
@@ -242,10 +255,11 @@ def plain_search(
     one_of: Callable[[State], State] | None = None,
     at_call: Callable[[int, frozenset[State]], None] = lambda index, states: None,
 ) -> SearchAnswer:
-    """Search without a table.  If there is no order, all operations that returned before `index` have one.
+    """Search without a table.  If there is no order, the operations that returned before `index` have one.
 
-    one_of: what stands for a state; by default what `Model.canonical` says.
-    at_call: gets the index of each call, and the states in which orders of all that returned before may be then.
+    one_of: a function that maps equivalent states to one of them; by default the result of `Model.canonical`
+    at_call: a function that gets the index of each call, and the states that orders of all operations that returned
+        before can have reached
     """
     if one_of is None:
         one_of = model.canonical(operations) if model.canonical is not None else itself
@@ -274,7 +288,10 @@ def _return_of(operation: Operation) -> int:
 
 
 def size_bytes(state: State) -> int:
-    """Memory of a state and its fields, without what these hold: most of it is shared with the state before."""
+    """Return the memory of a state and its fields in bytes, without the contents of the fields.
+
+    The contents are mostly shared with the state before.
+    """
     own = sys.getsizeof(state)
     if isinstance(state, int | str | float | None):
         return own
@@ -289,13 +306,14 @@ def itself(state: State) -> State:
 
 
 _Configuration = tuple[State, int]
-"""A state, and the bits of the open operations that are already in the order."""
+"""(state, bits of the open operations that are already in the order)."""
 
 
 class _Search:
-    """The open operations, each with a bit of its own, and what the search has used of its budget.
+    """The open operations, each with its own bit, and the used part of the budget.
 
-    steps: in steps of this search.  reason: which limit was exceeded, in one sentence, or "".
+    steps: number of steps of the plain search so far
+    reason: one sentence that names the exceeded limit, or ""
     """
 
     def __init__(
@@ -307,14 +325,14 @@ class _Search:
     ) -> None:
         self._step, self._one_of, self._budget, self._classes = step, one_of, budget, classes
         self._open: dict[int, Operation] = {}
-        # class -> (return, bit) of its open operations, in ascending order
+        # class -> [(return, bit) of each open operation in the class], in ascending order
         self._alike: dict[int, list[tuple[int, int]]] = {}
         self._class_of: dict[int, int] = {}
         self._all_open = self._largest_bytes = 0
         self.steps, self.reason = 0, ""
 
     def begin(self, operation: Operation, number: int) -> int:
-        """Returns the bit of the operation, the lowest free one."""
+        """Add an open operation, and return its bit, which is the lowest free one."""
         bit = ~self._all_open & (self._all_open + 1)
         self._all_open |= bit
         self._open[bit], self._class_of[bit] = operation, self._classes[number]
@@ -327,9 +345,9 @@ class _Search:
         self._alike[self._class_of.pop(bit)].remove((_return_of(operation), bit))
 
     def linearize(self, bit: int, now: set[_Configuration]) -> set[_Configuration]:
-        """Extend configurations until each contains the operation with this bit, and remove it from them.
+        """Extend configurations until each contains the operation with this bit, then clear the bit in each.
 
-        If the budget runs out, `reason` is set and the result has no meaning.
+        If the budget runs out, `reason` is set and the result must not be used.
         """
         following = {(state, done ^ bit) for state, done in now if done & bit}
         seen = {configuration for configuration in now if not configuration[1] & bit}
@@ -348,7 +366,8 @@ class _Search:
     def _extensions(self, state: State, done: int) -> list[tuple[int, State]]:
         """Return every (bit of an open operation that the state allows next, state after it).
 
-        Of operations that are equal to the model, only the one that returns first goes next: two may swap in any order.
+        Operations that the model cannot distinguish may swap places in any order, so only the one that returns first is
+        tried.
         """
         found = []
         for alike in self._alike.values():
@@ -373,10 +392,12 @@ class _Search:
 
 
 class Ranked(NamedTuple):
-    """One operation.
+    """One operation of the rank check.
 
-    rank: its rank, of any size.  call, ret: event indices; ret is `model.NEVER` if it never returned.
-    must_precede: whether higher ranks must follow this operation.  False if another of its rank does its part already.
+    rank: any integer
+    call, ret: indices of the call and of the return; ret is `model.NEVER` if the operation never returned
+    must_precede: True if higher ranks must follow this operation; False if they must follow another one of its rank
+        anyway
     """
 
     rank: int
@@ -386,9 +407,9 @@ class Ranked(NamedTuple):
 
 
 def out_of_order(operations: Sequence[Ranked]) -> tuple[int, int] | None:
-    """Return the places of two operations: the first has the higher rank, and returned before the second was called.
+    """Return the positions of two operations: the first has the higher rank, and returned before the second was called.
 
-    Returns None if there is no such pair.  Of several pairs, returns one whose first operation returned earliest.
+    Returns None if there is no such pair.  Among several pairs, returns one whose first operation returned earliest.
     O(n log n).
     """
     if not operations:

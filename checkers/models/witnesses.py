@@ -2,18 +2,18 @@
 
 A rule or a search finds a violation.
 
-*A rule* (`Decided`) names the operations that show it, and a smaller object.  Forget all but two elements of a set, all
-but two values of a log, or all but one value of a queue.  For the values that are kept, the smaller object gives the
-same answers as the whole object.  So every order of the whole object's operations is also an order of the smaller
-object's.  If the smaller object has no order, the whole object has none.  The past need not be known: the violation has
-all operations on these values, and both objects begin empty.
+*A rule* (`Decided`) names the operations that show the violation, and a smaller object: a set with only two of its
+elements, a log with only two of its values, or a queue with only one of its values.  For the remaining values, the
+smaller object gives the same answers as the whole object.  So every order of the whole object's operations is also an
+order of the smaller object's operations.  If the smaller object has no order, the whole object has none.  The past need
+not be known, because the violation contains all operations on the remaining values, and both objects begin empty.
 
-*A search* (`NoOrder`) names only an event at which it was certain.  The history is cut at the first answer that no
-order explains.  `step` may be any function, so only two things may be dropped without creating a violation.  One is an
-operation that changes nothing (`Model.observers`).  The other is the past, if the states that it can have led to
-replace it (`past.py`).
+*A search* (`NoOrder`) names only an event at which the search was certain.  The history is cut at the first answer that
+no order explains.  `step` may be any function, so only two things may be dropped without creating a violation:
+operations that change nothing (`Model.observers`), and the past, if the states to which it can have led replace it
+(`past.py`).
 
-The independent search judges every window again, and their longest legal order is drawn.
+The independent search judges every window again, and the longest legal order of the window is drawn.
 """
 
 from __future__ import annotations
@@ -44,28 +44,32 @@ NO_ORDER = "no order"
 
 CANDIDATES_MAX = 100
 CONFIGURATIONS_PER_CANDIDATE = 2_000
-"""With these limits the search for right answers takes at most a second.  Answers that need more are not shown."""
+"""Maximum number of answers that are tried to find a right one, and of configurations for each.
+
+With these limits, trying takes at most one second.  Right answers that need more configurations are not shown."""
 
 OPERATIONS_TRIED = 20_000
-"""Limit of operations that are judged again, all tried answers together, if a proof needs the whole history."""
+"""Maximum number of operations that are judged again, for all tried answers together, if a proof needs the history."""
 
 ANSWERS_NAMED = 4
-"""The witness shows at most this number of right answers."""
+"""Maximum number of right answers that a witness names."""
 
 STATES_TOLD = 6
-"""At most this number of the states before a window is shown."""
+"""Maximum number of states before a window that a witness names."""
 
 ORDERED_MAX = 5
-"""The witness of a rule states which operations precede which, if it has at most this number of them."""
+"""Maximum number of operations of a rule's witness that lists which operation precedes which."""
 
 UNMINIMISED_MAX = 40
-"""Number of operations that are shown of a window that could not be minimised."""
+"""Maximum number of operations that a witness shows if its window could not be minimised."""
 
 SEARCH_STEPS_MAX = 20_000_000
-"""Steps of one search while a window is minimised.  A search that needs more decides nothing: the window is larger."""
+"""Maximum number of steps of one search while a window is minimised.
+
+If a search needs more, it decides nothing, and the window stays larger."""
 
 PLAIN_STEPS_MAX = 50_000 * STEPS_PER_PYTHON_STEP
-"""Steps of one plain search for the first answer that no order explains."""
+"""Maximum number of steps of one plain search for the first answer that no order explains."""
 
 _REFUSAL = "a refusal, or no answer yet"
 
@@ -77,7 +81,10 @@ _ANSWERS = (int, float, str, tuple, frozenset)
 
 @dataclass(frozen=True, slots=True)
 class NoOrder:
-    """A search found that there is no order.  index: of an event at which this was certain."""
+    """A violation that a search found: there is no order.
+
+    index: index of an event at which this was certain
+    """
 
     model: Model
     index: int
@@ -92,13 +99,14 @@ class NoOrder:
 class Decided:
     """A violation that a rule found without a search, in words, and the operations that show it.
 
-    kind, summary: as in `Witness`.
-    operations: all operations on the values that the violation is about.  culprit: the one whose answer is wrong.
-    expected: the right answer, as the end of a sentence.
-    smaller: the model of the object, reduced to the values of the violation.
-    about: the values that the violation is about.
-    why: the rule, as a sentence, if the summary and real time do not explain the violation.
-    states: those in which the reduced object may begin; None: the first state of `smaller`.
+    kind, summary: as in `Witness`
+    operations: all operations on the values of the violation
+    culprit: the operation whose answer is wrong
+    expected: the right answer, as the end of a sentence
+    smaller: model of the object, reduced to the values of the violation
+    about: the values of the violation
+    why: the rule as a sentence, if the summary and real time do not explain the violation; else ""
+    states: states in which the reduced object may begin; None for the first state of `smaller`
     """
 
     kind: str
@@ -113,7 +121,7 @@ class Decided:
 
     @property
     def index(self) -> int:
-        """Index of the answer that is wrong."""
+        """Return the index of the wrong answer."""
         return self.culprit.ret or 0
 
 
@@ -124,12 +132,13 @@ def explain(
     as_rows: Rows,
     patience: past.Patience,
 ) -> Witness:
-    """Return the witness of one object's violation.  operations: all of the object.
+    """Return the witness of one object's violation.  Raises Disagreement if the independent search finds an order.
 
-    The fact `under_way` names operations that were under way when the window begins: each may have happened before, or
-    never.  If patience runs out before the independent search ends, the fact `rejudged` is false.  Then the window of a
-    search is larger, and its note states this.
-    Raises Disagreement if the independent search finds an order.
+    operations: all operations of the object
+
+    The fact `under_way` lists operations that were under way when the window began; each may have happened before it,
+    or never.  If patience runs out before the independent search ends, the fact `rejudged` is false.  Then the window
+    of a `NoOrder` is larger than necessary, and its note states this.
     """
     patience.next_one()
     if isinstance(violation, Decided):
@@ -138,7 +147,7 @@ def explain(
 
 
 def _because(found: Decided, window: Sequence[Operation]) -> list[str]:
-    """Return why no order of the window gives the culprit's answer: the rule, real time, and what was left out."""
+    """Return the reasons why no order of the window gives the culprit's answer: the rule, real time, and omissions."""
     why = [found.why] if found.why else []
     for later in window if len(window) <= ORDERED_MAX else ():
         first = max((o for o in window if o.ends < later.call), key=lambda o: o.ends, default=None)
@@ -147,7 +156,7 @@ def _because(found: Decided, window: Sequence[Operation]) -> list[str]:
             why.append(f"The {_called(first)} had returned (index {first.ret}) before the {then}")
     if found.about:
         matter = "matters" if len(found.about) == 1 else "matter"
-        why.append(f"Only {named(found.about)} {matter} here; all else is left out")
+        why.append(f"Only {named(found.about)} {matter} here; operations on other values are left out")
     return why
 
 
@@ -210,7 +219,10 @@ def _on(culprit: Operation) -> str:
 def _facts(
     model: Model, culprit: Operation, window: Sequence[Operation], rest: past.RestOfHistory, why: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the facts that every witness has.  rest: the first states of the window, and what was under way then."""
+    """Return the facts that every witness has.
+
+    rest: contains the first states of the window and the operations that were under way then
+    """
     letters = {str(o.call): letter(place) for place, o in enumerate(window)}
     return {
         "key": culprit.key,
@@ -224,7 +236,10 @@ def _facts(
 
 
 def _tried(window: Sequence[Operation], again: bool | None) -> list[str]:
-    """Return what the independent search adds to a story.  again: whether it found no order either."""
+    """Return the sentences that the independent search adds to a witness.
+
+    again: True if the independent search found no order either
+    """
     tried = f"every order of these {len(window)} operations" if len(window) > 1 else "this operation by itself"
     return [f"An independent search tried {tried} and found none that fits"] if again else []
 
@@ -238,8 +253,10 @@ def _drawn(model: Model, window: Sequence[Operation], rest: past.RestOfHistory) 
 class _Reduced:
     """A reduced history.
 
-    culprit: the operation whose answer no order explains.  cut: the history up to that answer.
-    rest: the cut, with its past replaced by states.  window: the operations of `rest` that are needed.
+    culprit: the operation whose answer no order explains
+    cut: the history up to the culprit's answer
+    rest: the cut with its past replaced by states
+    window: the operations of `rest` that the violation needs
     """
 
     culprit: Operation
@@ -251,7 +268,10 @@ class _Reduced:
 def _smallest(
     model: Model, operations: Sequence[Operation], index: int, budget: Budget, patience: past.Patience
 ) -> _Reduced:
-    """Return the smallest window that was found.  index: of an event at which it was certain.  Raises OutOfPatience."""
+    """Return the smallest window that was found.  Raises OutOfPatience.
+
+    index: index of an event at which the search was certain
+    """
     index = _first_impossible(model, operations, index, budget, patience)
     cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
     [culprit] = [o for o in cut if o.ret == index]
@@ -265,7 +285,7 @@ def _smallest(
 
 
 def _story(model: Model, found: _Reduced, answered: frozenset[int]) -> list[str]:
-    """Return what the object held, and each operation of the window."""
+    """Return sentences about the states before the window and about each operation of the window."""
     states, under_way = found.rest.states, found.rest.under_way
     before = [past.in_words(model, state) for state in states[:STATES_TOLD]]
     more = f" or one of {len(states) - STATES_TOLD} other states" if len(states) > STATES_TOLD else ""
@@ -278,7 +298,7 @@ def _story(model: Model, found: _Reduced, answered: frozenset[int]) -> list[str]
 def _unminimised(
     model: Model, operations: Sequence[Operation], index: int, answered: frozenset[int], as_rows: Rows
 ) -> Witness:
-    """Return the witness without a search: the last operations up to the event at which it was certain."""
+    """Return a witness that was not minimised: the last operations up to the event at which the search was certain."""
     cut = [o for o in cut_at(operations, index) if o.returned or o.f not in model.observers]
     culprit = max((o for o in cut if o.returned), key=lambda o: o.ret or 0, default=cut[-1])
     shown = cut[-UNMINIMISED_MAX:]
@@ -316,11 +336,13 @@ def _judged(
 def _first_impossible(
     model: Model, operations: Sequence[Operation], certain: int, budget: Budget, patience: past.Patience
 ) -> int:
-    """Index of the first answer that no order explains.  certain: a lower bound of it.
+    """Return the index of the first answer that no order explains.
 
-    A search may be certain before that answer, because the compiled search and `Model.canonical` use later events.  The
-    plain search uses few of them: the index that it finds is a better lower bound, and mostly the right one.  From
-    there, later answers are tried in steps that double.
+    certain: a lower bound of this index
+
+    A search may be certain before the first such answer, because the compiled search and `Model.canonical` use later
+    events.  The plain search uses few later events, so its index is a better lower bound, and mostly the right index.
+    Later answers are tried in steps that double.
     """
     kept = [o for o in operations if o.returned or o.f not in model.observers]
     plain_budget = replace(budget, steps=min(budget.steps, PLAIN_STEPS_MAX))
@@ -354,11 +376,11 @@ def _drop_observers(
 
 
 def _expected(model: Model, found: _Reduced, budget: Budget, patience: past.Patience) -> tuple[str, str]:
-    """Try other answers of the culprit.  An answer is right if it has an order.
+    """Try other answers of the culprit.  An answer is right if an order explains the history with this answer.
 
-    Returns (the right answers in words, what the model said of answers on which it failed, or "").  A model need not
-    handle an answer that its object never gave, and may raise anything.  Such an answer is neither right nor wrong.
-    Raises OutOfPatience if patience runs out before a right answer is found.
+    Returns (the right answers in words, a sentence about answers on which the model failed, or "").  A model need not
+    support an answer that its object never gave, and may raise any exception.  Such an answer is neither right nor
+    wrong.  Raises OutOfPatience if patience runs out before a right answer is found.
     """
     right: list[Hashable] = []
     failures: list[str] = []
@@ -382,7 +404,7 @@ def _expected(model: Model, found: _Reduced, budget: Budget, patience: past.Pati
 
 
 def _candidates(model: Model, found: _Reduced) -> list[Hashable]:
-    """Return the answers to try: states that orders of the other operations end in, and earlier inputs and outputs."""
+    """Return the answers to try: final states of orders of the other operations, and earlier inputs and outputs."""
     cut, rest, culprit = found.cut, found.rest, found.culprit
     without = [o for o in rest.operations if o is not culprit]
     if culprit.f not in model.observers:
@@ -396,10 +418,12 @@ def _candidates(model: Model, found: _Reduced) -> list[Hashable]:
 
 
 def _explained(model: Model, found: _Reduced, other: Operation, budget: Budget, patience: past.Patience) -> bool:
-    """Return whether an order is known if the culprit has another answer.
+    """Return True if an order is known in which the culprit has another answer.
 
-    If nothing was under way when the rest begins, the rest decides.  Otherwise the rest demands less than the history.
-    Then the history up to the culprit is judged, with all reads, because a read may forbid the answer.
+    If no operation was under way where the rest begins, the rest decides.  Otherwise an order of the rest proves
+    nothing, and the history up to the culprit is judged, with all reads, because a read may rule out the answer.
+
+    other: the culprit with the other answer
     """
     if found.rest.exact:
         operations = [other if o.call == other.call else o for o in found.rest.operations]

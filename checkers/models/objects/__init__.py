@@ -1,1 +1,1 @@
-"""The bundled objects, a file for each or for a few of one kind; `docs/models.md` shows how to write your own model."""
+"""The bundled objects, one file per object or kind of object; `docs/models.md` shows how to write your own model."""

@@ -3,11 +3,11 @@
 Offsets fix the order, so the rank check decides (`search.py`).  The rank of an append is its offset.  A read of n
 values comes after offset n - 1 and before offset n.
 
-    append v  ok [v offset]   the value stands at that offset, a whole number from 0 on.  No offset is used twice, but
+    append v  ok [v offset]   the value is at that offset, a whole number from 0 on.  No offset is used twice, but
                               offsets may be skipped
-    append v  ok v            acknowledged, with an unknown offset.  If a read shows the value, it shows the offset too.
-                              Otherwise the value comes after all values that any read shows
-    append v  no answer       it happened if a read shows the value; otherwise it need not have happened
+    append v  ok v            acknowledged, with an unknown offset.  If a read shows the value, the read also shows its
+                              offset.  Otherwise the value comes after all values that any read shows
+    append v  no answer       the append happened if a read shows the value; otherwise it need not have happened
     read      ok [v0 v1 ...]  the whole log, from offset 0
 """
 
@@ -32,7 +32,7 @@ class NotRanked(ValueError):
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Judge by ranks if the answers show the offset of every append, else by the search."""
+    """Judge with the rank check if the answers show the offset of every append, else with the search."""
     try:
         wrong = out_of_rank(operations)
     except NotRanked:
@@ -47,16 +47,16 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def _guessed(operations: Sequence[Operation]) -> bool:
-    """Return whether a value repeats among appends with unknown offsets.
+    """Return True if a value repeats among appends with unknown offsets.
 
-    Then a read does not determine which of them it shows.
+    Then a read of this value does not determine which append it shows.
     """
     unnamed = Counter(o.input for o in operations if o.f == "append" and _offset(o) is None)
     return max(unnamed.values(), default=0) > 1
 
 
 def out_of_rank(operations: Sequence[Operation]) -> Decided | None:
-    """Return the violation of one log, if there is one.  Raises NotRanked."""
+    """Return the violation of one log; None if there is none.  Raises NotRanked."""
     appends, reads = _split(operations)
     longest = max(reads, key=lambda r: len(_shown(r)), default=None)
     holder: dict[int, Operation] = {}
@@ -73,8 +73,8 @@ def out_of_rank(operations: Sequence[Operation]) -> Decided | None:
 class _PartialLog:
     """The state of a log that is reduced to some values.
 
-    entries: (value, offset) of these values in order.  The offset is None if no answer named it yet.
-    least: the minimum number of entries, of any value, in the log.
+    entries: (value, offset) of the remaining values in order; the offset is None if no answer named it yet
+    least: minimum number of entries of the whole log
     """
 
     entries: tuple[tuple[Hashable, int | None], ...] = ()
@@ -82,14 +82,14 @@ class _PartialLog:
 
 
 def whole(operations: Sequence[Operation]) -> Model:
-    """Return a model of the whole log, for a search where no answer shows the offset of an append."""
+    """Return a model of the whole log, for a search if the answers do not show the offset of every append."""
     appends, reads = _split(operations)
     values = [*(a.input for a in appends), *(value for read in reads for value in _shown(read))]
     return replace(seen_through(values), canonical=canonical)
 
 
 class _Unread:
-    """Represents all entries of a log that contains a value which no read shows."""
+    """The state of every log that contains a value that no read shows."""
 
     def __repr__(self) -> str:
         return "a value that no read shows"
@@ -99,9 +99,9 @@ _UNREAD: Final = _Unread()
 
 
 def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
-    """For the log with all its values: logs that contain a value which no read shows differ only in their length.
+    """Return a function that keeps only the length of a log that contains a value that no read shows.
 
-    Such a value stays in the log, so no read is possible any more.  The effect of an append depends only on the length.
+    Such a value stays in the log, so no later read is possible, and the effect of an append depends only on the length.
     """
     _, reads = _split(operations)
     read = frozenset(value for each in reads for value in _shown(each))
@@ -139,8 +139,9 @@ def _after_append(state: _PartialLog, append: Operation) -> object:
 
 
 def _after_read(state: _PartialLog, read: Operation, at_stake: frozenset[Hashable]) -> object:
-    """A read is possible if it shows the entries in their order and at their offsets, and has at least `least`
-    values.
+    """Return the state after a read, or REFUSED.
+
+    A read is possible if it shows the entries in their order and at their offsets, and has at least `least` values.
     """
     shown = tuple((value, offset) for offset, value in enumerate(_shown(read)) if value in at_stake)
     fits = len(shown) == len(state.entries) and len(_shown(read)) >= state.least
@@ -161,7 +162,7 @@ def _in_words(state: State) -> str:
 
 
 def _with_appends(violation: Decided, appends: Sequence[Operation]) -> Decided:
-    """Return the violation, with the appends of its values that were invoked before the last answer."""
+    """Add to a violation the appends of its values that were invoked before its last answer."""
     end = max(o.ret for o in violation.operations if o.ret is not None)
     concerned = [a for a in appends if a.input in violation.about and a.call < end]
     others = [o for o in violation.operations if o not in concerned]
@@ -169,11 +170,14 @@ def _with_appends(violation: Decided, appends: Sequence[Operation]) -> Decided:
 
 
 def _violation(kind: str, summary: str, shown: Sequence[Operation], right: str, *about: Hashable) -> Decided:
-    """Return the violation of an answer.  shown: what shows it, the wrong answer first."""
+    """Return the violation of an answer.
+
+    shown: the operations that show it; the wrong answer comes first
+    """
     return Decided(kind, summary, shown, shown[0], right, seen_through(about), about, _STAYS)
 
 
-_STAYS = "An offset of a log holds one value, and what is in a log stays there"
+_STAYS = "An offset of a log contains one value, and values never leave the log"
 _TWO_VALUES = "two values at one offset"
 
 
@@ -191,7 +195,10 @@ def _two_in_reads(reads: Sequence[Operation], longest: Operation | None) -> Deci
 def _two_at_an_offset(
     appends: Sequence[Operation], longest: Operation | None, holder: dict[int, Operation]
 ) -> Decided | None:
-    """Fills `holder` with the appends that name their offsets."""
+    """Return the violation of two values that appends name at one offset.
+
+    holder: is filled with the appends that name their offsets
+    """
     shown = _shown(longest)
     for append in appends:
         offset = _offset(append)
@@ -201,7 +208,7 @@ def _two_at_an_offset(
             other = holder.get(offset, longest)
             assert other is not None
             held = other.input if other.f == "append" else shown[offset]
-            words = f"{text_of(append.input)} was acknowledged at offset {offset}, where {text_of(held)} stands"
+            words = f"{text_of(append.input)} was acknowledged at offset {offset}, which contains {text_of(held)}"
             values = dict.fromkeys((append.input, held))
             return _violation(_TWO_VALUES, words, [append, other], "an offset of its own", *values)
         holder[offset] = append
@@ -211,14 +218,17 @@ def _two_at_an_offset(
 def _from_nowhere(
     appends: Sequence[Operation], reads: Sequence[Operation], longest: Operation | None, holder: dict[int, Operation]
 ) -> Decided | None:
-    """Fills `holder` with the appends whose offsets only reads show."""
+    """Return the violation of a read value that no append can have written.
+
+    holder: is filled with the appends whose offsets only reads show
+    """
     unplaced = _unplaced(appends, holder)
     for offset, value in enumerate(_shown(longest)):
         if offset in holder:
             continue
         if not unplaced.get(value):
             seen = f"a read saw {text_of(value)} at offset {offset}"
-            words = f"{seen}, and no append can have put it there: one that failed did not happen"
+            words = f"{seen}, and no append can have put it there: a failed append did not happen"
             read = next(r for r in reads if len(_shown(r)) > offset)
             return _violation("value from nowhere", words, [read], f"an answer without {text_of(value)} there", value)
         holder[offset] = unplaced[value].pop(0)
@@ -237,7 +247,10 @@ def _unplaced(appends: Sequence[Operation], holder: dict[int, Operation]) -> dic
 def _out_of_order(
     appends: Sequence[Operation], reads: Sequence[Operation], longest: Operation | None, holder: dict[int, Operation]
 ) -> Decided | None:
-    """holder: offset -> the append of its value, for every offset that an answer names or a read shows."""
+    """Return the violation that the rank check finds.  Raises NotRanked if some offset is unknown.
+
+    holder: offset -> the append of its value, for every offset that an answer names or a read shows
+    """
     unread = [a for waiting in _unplaced(appends, holder).values() for a in waiting if a.returned]
     length = len(_shown(longest))
     if unread and any(at >= length for at in holder):
@@ -255,19 +268,19 @@ def _out_of_order(
 def _in_wrong_order(early: Operation, late: Operation, longest: Operation | None) -> Decided:
     """Return the violation of two operations: `early` returned before `late` was called, but follows it in the log.
 
-    longest: the longest read, which shows the offset of a value if the answer to its append did not.
+    longest: the longest read; it shows offsets that the answers of appends did not show
     """
     x, y = text_of(early.input), text_of(late.input)
     if late.f == "read" and early.f == "append":
-        words = f"{x} was acknowledged before a read was invoked that did not show it"
+        words = f"{x} was acknowledged before a read was invoked that did not show {x}"
         return _violation("stale read", words, [late, early], f"an answer that shows {x}", early.input)
     if late.f == "read":
-        words = "a read showed less than one that had been answered before it was invoked"
+        words = "a read showed fewer values than a read that had been answered before its invoke"
         return _violation("stale read", words, [late, early], f"an answer of {len(_shown(early))} values or more")
     if early.f == "read":
-        words = f"a read showed {y} before any append of it that may have happened was invoked"
+        words = f"a read showed {y} before any append of {y} that may have happened was invoked"
         return _violation("value from nowhere", words, [early, late], f"an answer that ends before {y}", late.input)
-    words = f"{x} was acknowledged before the append of {y} was invoked, and stands behind it in the log"
+    words = f"{x} was acknowledged before the append of {y} was invoked, but {x} stands behind {y} in the log"
     shows = [longest] if longest is not None and None in (_offset(early), _offset(late)) else []
     right = f"an offset behind that of {x}"
     return _violation("order cycle", words, [late, early, *shows], right, early.input, late.input)
@@ -285,16 +298,16 @@ def _shown(read: Operation | None) -> tuple[Hashable, ...]:
 
 
 def _offset(append: Operation) -> int | None:
-    """Return the offset that an answer names; None if it names none."""
+    """Return the offset that the answer of an append names; None if it names none."""
     answer = append.output
     if not isinstance(answer, tuple) or len(answer) != 2 or answer == append.input or answer[1] is None:
         return None
-    assert isinstance(answer[1], int), "`odd_answer` has looked at it"
+    assert isinstance(answer[1], int), "`odd_answer` has rejected other types"
     return answer[1]
 
 
 def odd_answer(operation: Operation) -> str:
-    """Return the reason why the answer of an append names no offset, or that of a read shows no list, or ""."""
+    """Return the reason why the answer of an append names no valid offset or the answer of a read is no list, or ""."""
     answer = operation.output
     if operation.f == "read":
         is_list = isinstance(answer, tuple | None) and not isinstance(answer, MapValue | SetValue)

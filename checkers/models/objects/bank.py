@@ -7,25 +7,26 @@
 In every snapshot the same accounts add up to the same total.  If reads are snapshots (snapshot isolation and stronger),
 this is true in every order of the transfers, so the rule raises no false alarm.
 
-The right accounts are those that acknowledged creates opened, and the right total is the sum of their balances.  If it
-is unknown whether a create happened, it may have opened its account or not, and the total is uncertain.  In a file
-without creates the right accounts and the right total are those that most reads show, so one wrong read does not accuse
-all others.  If several are equally frequent, the ones shown first count.
+The right accounts are the accounts that acknowledged creates opened, and the right total is the sum of their balances.
+If it is unknown whether a create happened, the total is uncertain.  In a file without creates, the right accounts and
+the right total are those that most reads show, so that one wrong read does not make all others wrong.  Among equally
+frequent ones, those shown first count.
 
-Money may be conserved and yet be in the wrong account.  So every read must show the effects of transfers acknowledged
-before it, account by account, and then one order of all transfers must explain all reads.  If that search ends without
-an answer, the verdict says that only sums and bounds were judged.  If a transfer names an account that set-up did not
-open, nobody knows what the accounts should hold, and the verdict is unknown.
+Money may be conserved and yet be in the wrong account.  So every read must show, account by account, the transfers that
+were acknowledged before it.  Finally, one order of all transfers must explain all reads.  If the search for this order
+ends without an answer, the verdict states that only sums and bounds were judged.  If a transfer names an account that
+set-up did not open, the right balances are unknown, and so is the verdict.
 
 `bank` also forbids negative balances, and `bank-overdraft` allows them.  (After Jepsen's bank test.)
 
-*Lost transfers.*  Look at the reads that were invoked after every acknowledged transfer had returned and after the last
-transfer was invoked.  Such a *late* read must show the first balances, plus all acknowledged transfers, plus some of
-the transfers without an answer.  A store may answer one late read from an old snapshot.  If no late read matches,
-something was lost, or happened twice.
+*Lost transfers.*  A *late* read was invoked after every acknowledged transfer had returned and after the last transfer
+was invoked.  It must show the first balances, plus all acknowledged transfers, plus some of the transfers without an
+answer.  A store may answer one late read from an old snapshot.  If no late read matches, a transfer was lost, or
+happened twice.
 
-Whether some of n transfers without an answer add up to a difference is the subset sum problem.  All sums are computed,
-except those from which the rest can no longer reach the difference.  Beyond SUMS_MAX nothing is claimed.
+To decide whether some of n transfers without an answer add up to a difference is the subset sum problem.  All sums are
+computed, except sums from which the remaining transfers can no longer reach the difference.  If there are more than
+SUMS_MAX sums, no violation is reported.
 """
 
 from __future__ import annotations
@@ -60,9 +61,12 @@ class Transfer(NamedTuple):
 def lost_transfers(
     opened: Mapping[str, int], transfers: Sequence[Transfer], reads: Sequence[tuple[Operation, Balances]]
 ) -> Decided | None:
-    """Return the violation if no late read shows all acknowledged transfers; None if one does, or if it is not known.
+    """Return the violation if no late read shows all acknowledged transfers.
 
-    opened: the first balance of every account.  reads: answered reads, each of exactly these accounts.
+    Returns None if a late read does, or if this is not known.
+
+    opened: the first balance of every account
+    reads: answered reads, each of exactly these accounts
     """
     moments = (t.operation.call if t.operation.ret is None else t.operation.ret for t in transfers)
     last = max(moments, default=-1)
@@ -83,7 +87,7 @@ def lost_transfers(
 
 
 class _Bound(NamedTuple):
-    """A bound that a read sets on the first balance of an account: at least, or at most, this amount."""
+    """A lower or upper bound that a read sets on the first balance of an account."""
 
     balance: int
     read: Operation
@@ -92,11 +96,13 @@ class _Bound(NamedTuple):
 def out_of_bounds(
     opened: Mapping[str, int], transfers: Sequence[Transfer], reads: Sequence[tuple[Operation, Balances]]
 ) -> Decided | None:
-    """Return the violation of a read that lacks an acknowledged transfer, or shows one that had not begun.
+    """Return the violation of a read that lacks an acknowledged transfer, or shows a transfer that had not begun.
 
-    opened: the first balances as far as they are known.  An account is a counter: a read shows its first balance, all
-    transfers that had returned before the read was invoked, and any of those that ran meanwhile.  So each read bounds
-    the first balance from both sides, and all bounds must agree.
+    opened: the first balances as far as they are known
+
+    An account is a counter: a read shows its first balance, all transfers that had returned before the read was
+    invoked, and any of the transfers that ran concurrently.  So each read bounds the first balance from both sides, and
+    all bounds must agree.
     """
     shown_by = {read.call: dict(shown) for read, shown in reads}
     least = {account: _Bound(balance, None) for account, balance in opened.items()}  # type: ignore[arg-type]
@@ -119,9 +125,9 @@ _Ranges = dict[str, tuple[int, int]]
 
 
 def _around(transfers: Sequence[Transfer], reads: Sequence[Operation]) -> Iterator[tuple[Operation, _Changes, _Ranges]]:
-    """Yield each read with the changes that had returned before it, and the minimum and maximum sum of concurrent ones.
+    """Yield (read, changes by transfers that had returned before it, minimum and maximum change by concurrent ones).
 
-    The reads come in order of their answers.  O((transfers + reads) * accounts).
+    The reads come in the order of their answers.  O((transfers + reads) * accounts).
     """
     calls = [(t.operation.call, 0, t) for t in transfers]
     returns = [(t.operation.ret, 1, t) for t in transfers if t.operation.ret is not None]
@@ -179,21 +185,21 @@ def _contradiction(
     return Decided("wrong balances", words, [*involved, *two], culprit, right, smaller, [account], _SHOWN)
 
 
-_SHOWN = "A read shows every transfer that was acknowledged before it was invoked, and none that was invoked later"
+_SHOWN = "A read shows every transfer that was acknowledged before the read, and none that was invoked after the read"
 
 
 def balances_of(read: Operation) -> Balances:
-    """Return the balances of an answer in which `bank.no_balances` finds nothing odd; nil is no balance."""
+    """Return the balances of an answer that `no_balances` accepts; nil is no balance."""
     return tuple(sorted((account, balance) for account, balance in _pairs(read) if balance is not None))
 
 
 def _account(stated: Any) -> str:
-    """Return the text of an account: a read states it as the name of a key of a map, a transfer as a value."""
+    """Return the name of an account as text: a read names it by the key of a map, a transfer by a value."""
     return text_of_key(stated) if isinstance(stated, str) else str(stated)
 
 
 def _pairs(read: Operation) -> Iterator[tuple[str, int | None]]:
-    """Yield each account that an answer names, or its place, and its balance or nil."""
+    """Yield (account, balance or None) of an answer; in a list, the position is the account."""
     shown = read.output
     assert isinstance(shown, tuple)
     if all(each is None or isinstance(each, int) for each in shown):
@@ -203,9 +209,9 @@ def _pairs(read: Operation) -> Iterator[tuple[str, int | None]]:
 
 
 def in_real_time(opened: Mapping[str, int], transfers: Sequence[Transfer], only: str | None = None) -> Model:
-    """Return the model of a bank whose state is its balances; None: no read has shown them yet.
+    """Return the model of a bank whose state is its balances, or None as long as no read has shown them.
 
-    only: the account to which the bank is reduced; None: all of them."""
+    only: the account to which the bank is reduced; None for all accounts"""
     transfer_at = {t.operation.call: t for t in transfers}
     first: State = tuple(sorted(opened.items())) if opened else None
 
@@ -232,8 +238,9 @@ def in_real_time(opened: Mapping[str, int], transfers: Sequence[Transfer], only:
 
 
 def adds_up(wanted: Mapping[str, int], moves: Sequence[tuple[str, str, int]]) -> bool | None:
-    """Return whether some of these moves (source, target, amount) change the balances by `wanted`; None if it is not
-    known."""
+    """Return True if some of the moves (source, target, amount) change the balances by `wanted`, False if none do.
+
+    Returns None if there are too many sums to decide."""
     order = sorted(wanted)
     changes = [tuple((a == target) * n - (a == source) * n for a in order) for source, target, n in moves]
     least, most = ([sum(pick(0, c[at]) for c in changes) for at in range(len(order))] for pick in (min, max))
@@ -260,7 +267,7 @@ def _in_words(
 ) -> Decided:
     wrong = [f"{a} {shown[a]} and not {expected[a]}" for a in sorted(shown) if shown[a] != expected[a]]
     amounts = ", ".join(wrong[:4]) + ", …" * (len(wrong) > 4)
-    words = f"the last read showed {amounts}, after {count} acknowledged transfers; no read after them shows them all"
+    words = f"the last read showed {amounts}, after {count} acknowledged transfers; no later read shows all of these"
     why = f"{_SHOWN}.  No choice of the {len(unanswered)} transfers without an answer makes up the difference"
     involved = [*(t.operation for t in unanswered), read]
     right = _words(expected) + ", and what transfers without an answer change" * bool(unanswered)
@@ -277,9 +284,9 @@ TRANSFER, READ = "transfer", "read"
 class Opening(NamedTuple):
     """Accounts that set-up opened.
 
-    creates: all operations of set-up.
-    balances: of the accounts that were certainly opened, and their balances then.
-    uncertain: accounts that may have been opened.
+    creates: all operations of set-up
+    balances: first balance of each account that was certainly opened
+    uncertain: accounts that may have been opened
     """
 
     creates: tuple[Operation, ...]
@@ -292,7 +299,8 @@ def judge(
 ) -> known_object.ObjectFinding:
     """Find the first wrong read of each kind.
 
-    overdraft: balances may be negative.  total: of all accounts, if it is stated.
+    overdraft: True if balances may be negative
+    total: sum of all balances, or None if the user did not state it
     """
     reads = [(o, balances_of(o)) for o in operations if o.f == READ and o.returned]
     usual = _usual_accounts(reads) if reads else ()
@@ -332,17 +340,18 @@ def judge(
         reason = (
             f"index {strange.call}: {strange.input!r:.60} moves no whole amount between accounts that set-up opened"
         )
-        reason += ", so it is not known what the accounts should hold"
+        reason += ", so the right balances are unknown"
     elif not violations and opening is None:
         reason = _nothing_shown(operations, reads)
     return known_object.ObjectFinding(violations, reason, len(operations), counts=counts)
 
 
 def opening_of(operations: Sequence[Operation]) -> Opening | None:
-    """Return what set-up opened; None if this is unknown.
+    """Return the accounts that set-up opened; None if they are unknown.
 
-    It is unknown if there are no creates, if one has another form, if two open one account with different balances, if
-    a read was invoked before the last create ended, or if a read is a list and the accounts are not its places.
+    They are unknown if there are no creates, if a create has another form, if two creates open one account with
+    different balances, if a read was invoked before the last create ended, or if a read is a list and the accounts are
+    not its positions.
     """
     creates = tuple(o for o in operations if o.f == CREATE)
     first_read = min((o.call for o in operations if o.f == READ and o.returned), default=0)
@@ -369,7 +378,7 @@ def _opened_by(create: Operation) -> tuple[str, int] | None:
 
 
 def no_balances(operation: Operation) -> str:
-    """Return why the answer of a read shows no balances, or ""."""
+    """Return the reason why the answer of a read shows no balances, or ""."""
     if operation.f != READ:
         return ""
     shown = operation.output
@@ -397,13 +406,13 @@ def _accounts(shown: Balances) -> tuple[str, ...]:
 
 
 def _nothing_shown(operations: Sequence[Operation], reads: _Reads) -> str:
-    """Return why these reads say nothing about money, as one sentence; "" if they say something."""
+    """Return one sentence with the reason why these reads show nothing about money; "" if they show something."""
     shown = {account for _, balances in reads for account in _accounts(balances)}
     if not shown:
         return "no read showed a balance, so nothing shows whether money was conserved"
     moved = {account for o in operations if o.f == TRANSFER and o.returned for account in _moved_between(o)}
     if any(_is_list(read) for read, _ in reads):
-        moved = set()  # its balances have no names
+        moved = set()  # a list does not name its accounts
     if moved and not moved & shown:
         return "no read showed an account of any acknowledged transfer, so nothing shows whether money was conserved"
     without = {account for read, _ in reads for account, balance in _pairs(read) if balance is None}
@@ -413,13 +422,13 @@ def _nothing_shown(operations: Sequence[Operation], reads: _Reads) -> str:
 
 
 def _is_list(read: Operation) -> bool:
-    """Return whether an answer names its accounts only by their places."""
+    """Return True if an answer is a list, whose positions are the accounts."""
     shown = read.output
     return isinstance(shown, tuple) and len(shown) > 0 and all(each is None or _is_number(each) for each in shown)
 
 
 def _moved_between(transfer: Operation) -> tuple[str, ...]:
-    """Return the two accounts of a transfer, as far as its form shows them.  An account is a text or a number."""
+    """Return the accounts that a transfer names: two, or none if it has another form."""
     given = transfer.input
     if not isinstance(given, tuple) or len(given) != 3:
         return ()
@@ -431,9 +440,11 @@ def _moved_between(transfer: Operation) -> tuple[str, ...]:
 
 
 def _transfers(operations: Sequence[Operation], opened: frozenset[str] | None) -> list[Transfer] | Operation:
-    """Return all transfers; or the first of another form, of no whole amount, or of an account that was not opened.
+    """Return all transfers, or the first operation that is no valid transfer.
 
-    opened: the accounts; None if any account may be there.
+    It is invalid if it has another form, if its amount is no whole number, or if one of its accounts was not opened.
+
+    opened: the accounts; None if any account may exist
     """
     found: list[Transfer] = []
     for operation in operations:
@@ -450,7 +461,7 @@ def _transfers(operations: Sequence[Operation], opened: frozenset[str] | None) -
 
 
 def _not_as_opened(reads: _Reads, opening: Opening) -> Decided | None:
-    """Return the first read that lacks an account which set-up opened, or shows one that it cannot have opened."""
+    """Return the violation of the first read that lacks an account which set-up opened, or shows any other account."""
     possible = opening.uncertain | set(opening.balances)
     for read, shown in reads:
         accounts = set(_accounts(shown))
@@ -469,10 +480,10 @@ _EVERY_ACCOUNT = "a balance of every account, and of no other, as transfers neit
 
 
 def _ruled(fits: Callable[[dict[str, int], Balances], bool], rule: str = "no account") -> Model:
-    """Return the model of a bank that checks only one rule about reads; its state is the accounts that were opened.
+    """Return the model of a bank that checks only one rule about reads.  Its state is the accounts that were opened.
 
-    fits: (accounts with their first balances, balances of a read) -> whether the read is right.
-    rule: in words, as a state without accounts is shown.
+    fits: a function (accounts with their first balances, balances of a read) -> True if the read is right
+    rule: text that is shown for a state without accounts
     """
 
     def step(state: State, operation: Operation) -> object:
@@ -508,7 +519,10 @@ def _other_accounts(reads: _Reads) -> Decided | None:
 
 
 def _other_total(reads: _Reads, stated: int | None = None, opening: Opening | None = None) -> Decided | None:
-    """Return the first read with another total than set-up opened, than was stated, or than most reads show."""
+    """Return the violation of the first read whose total differs from the right total.
+
+    The right total is that of set-up, or else the stated one, or else the one that most reads show.
+    """
     if opening is not None:
         total = sum(opening.balances.values())
         known = f"set-up opened the accounts with {total} in all"
@@ -563,4 +577,4 @@ BANK_OVERDRAFT = replace(
     question="Does every read show the same total of money, and the last all acknowledged transfers?",
     judge=partial(judge, overdraft=True),
 )
-"""A `bank` whose balances may be negative."""
+"""The `bank` object with balances that may be negative."""

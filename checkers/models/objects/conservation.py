@@ -1,4 +1,4 @@
-"""Judges containers in whatever order they promise: conservation of values, and equal values told apart."""
+"""Judges containers independently of the order that they promise: values are conserved, and equal values get names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from checkers.models.witnesses import Decided
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The container, and the functions that put a value there and take some out."""
+    """The names of a container, of the function that puts a value in, and of the functions that take values out."""
 
     container: str
     put: str
@@ -38,16 +38,17 @@ def step_of(
     put: Callable[[tuple[Any, ...], Any], tuple[Any, ...]] = lambda state, value: (*state, value),
     at_stake: Collection[Hashable] | None = None,
 ) -> Callable[[State, Operation], object]:
-    """Return the step of a container whose state is a tuple; what comes out next stands in front.
+    """Return the step of a container whose state is a tuple with the next value to take first.
 
-    put: the state with a value more.  at_stake: the values to which the container is reduced; None: all.
+    put: a function that returns the state with one more value
+    at_stake: the values to which the container is reduced; None for all values
     """
 
     def step(state: State, operation: Operation) -> object:
         assert isinstance(state, tuple)
         if operation.f == names.put:
             return put(state, operation.input) if at_stake is None or operation.input in at_stake else state
-        if not operation.returned:  # if it took another value, it counts here as an operation that never happened
+        if not operation.returned:  # a take of a value not `at_stake` counts here as an operation that never happened
             return () if operation.f == names.take_all else state[1:]
         taken = tuple(value for value in names.taken_by(operation) if at_stake is None or value in at_stake)
         all_taken = operation.f == names.take_all or operation.output is None
@@ -57,7 +58,7 @@ def step_of(
 
 
 def by_value(operations: Sequence[Operation], names: Names) -> tuple[_ByValue, _ByValue]:
-    """Return (value -> its puts, value -> what took it, once for each time)."""
+    """Return (value -> its puts, value -> the operations that took it, once for each time)."""
     puts: _ByValue = {}
     takes: _ByValue = {}
     for operation in operations:
@@ -72,7 +73,7 @@ _ByValue = dict[Hashable, list[Operation]]
 
 
 def no_more_than_were_put(put: str) -> Callable[[Sequence[Operation]], Callable[[State], State]]:
-    """Return a `Model.canonical` that refuses a state which holds a value more often than a put of it was invoked."""
+    """Return a `Model.canonical` that refuses a state that contains a value more often than it was put in."""
 
     def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
         invoked = Counter(o.input for o in operations if o.f == put)
@@ -90,10 +91,11 @@ def no_more_than_were_put(put: str) -> Callable[[Sequence[Operation]], Callable[
 def not_conserved(
     operations: Sequence[Operation], names: Names, reduced: Callable[[Hashable], Model] | None = None
 ) -> tuple[Decided, ...]:
-    """Return violations of conservation: values taken more often than they can have been put there, one of each kind.
+    """Return violations of conservation, one of each kind: values taken more often than they can have been put in.
 
-    reduced: the container reduced to one value; by default it counts how often it holds the value.
-    No value is nil, because that looks like an empty container.
+    operations: no value is nil, because nil looks like an empty container
+    reduced: a function that returns the container reduced to one value; by default the state is the number of times
+        that the container contains the value
     """
     puts, takes = by_value(operations, names)
     found: dict[str, Decided] = {}
@@ -112,7 +114,10 @@ def not_conserved(
 def _taken_too_often(
     value: Hashable, puts: Sequence[Operation], taken: Sequence[Operation], names: Names, model: Model
 ) -> Decided:
-    """Return the violation of a value. puts: those invoked before the last of these takes was answered."""
+    """Return the violation of a value.
+
+    puts: puts of the value that were invoked before the last of `taken` was answered
+    """
     take, shown = taken[-1], text_of(value)
     kind, why = "value from nowhere", "A put that failed did not happen"
     words = f"{shown} was taken, and no {names.put} of it can have happened before"
@@ -124,7 +129,7 @@ def _taken_too_often(
 
 
 def _of_one_value(value: Hashable, names: Names) -> Model:
-    """Return the container reduced to one value: how often it holds it."""
+    """Return the model of the container reduced to one value.  Its state is the number of copies of the value."""
 
     def step(state: State, operation: Operation) -> object:
         assert isinstance(state, int)
@@ -139,7 +144,7 @@ def _of_one_value(value: Hashable, names: Names) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One of several equal values in a container.  It is shown as the value."""
+    """One of several equal values in a container.  Its `repr` is that of the value."""
 
     value: Hashable
     number: int
@@ -151,11 +156,13 @@ class Occurrence:
 def told_apart(
     operations: Sequence[Operation], put: str, taken_by: Callable[[Operation], Sequence[Hashable]], last_first: bool
 ) -> Iterator[list[Operation]]:
-    """Yield the operations with unique values: each time a value is put there, it is an `Occurrence` of its own.
+    """Yield the operations with unique values: every put gets its own `Occurrence` of its value.
 
-    An order of such operations is an order of the given ones.  Two ways are tried to tell what was taken: puts and
-    takes in order of call, and in order of return.  taken_by: the values that an operation took.
-    last_first: a take gets the put that was invoked last before it returned, instead of the first one.
+    An order of such operations is an order of the original ones.  Puts are matched with takes in two ways: both in
+    order of call, and both in order of return.
+
+    taken_by: a function that returns the values that an operation took
+    last_first: True if a take gets the put that was invoked last before the take returned, instead of the first one
     """
     for returns_decide in (False, True):
 
@@ -185,15 +192,18 @@ def told_apart(
 
 EXCHANGES_PER_OPERATION = 20
 EXCHANGES_OPERATIONS = 400_000
-"""Limits of the exchanges of equal values: for each operation, and of the operations that all of them look at."""
+"""Maximum number of exchanges of equal values per operation, and of operations that all exchanges inspect together."""
 
 SETBACKS_SHARE = 0.03
-"""Share of the exchanges that count although they leave more stuck: they lead out of dead ends."""
+"""Fraction of exchanges that are accepted although they leave more operations stuck, to leave local minima."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Values that keep operations from an order.  left: a measure of what has no place yet."""
+    """Values that prevent an order.
+
+    left: number of operations or values without a place, as a measure of progress
+    """
 
     left: int
     values: Sequence[Hashable]
@@ -205,9 +215,12 @@ def is_told_apart_anew(
     stuck_at: Callable[[Sequence[Operation]], Stuck | None],
     budget: Budget,
 ) -> bool:
-    """Exchange what took equal values until nothing is stuck.  False if that does not come, which proves nothing.
+    """Exchange the takes of equal values until an order exists; returns True if it does.
 
-    operations: each value is an `Occurrence`.  stuck_at: None if they have an order.
+    False proves nothing, because other exchanges might lead to an order.
+
+    operations: operations whose values are `Occurrence`s
+    stuck_at: a function that returns the values that prevent an order, or None if the operations have an order
     """
     rng = Random(len(operations))
     found = stuck_at(operations)
@@ -223,7 +236,7 @@ def is_told_apart_anew(
 
 
 def _exchanged(operations: Sequence[Operation], names: Names, one: Hashable, rng: Random) -> Sequence[Operation]:
-    """Swap the operations that took two equal values; return the operations unchanged if none can be swapped."""
+    """Swap the operations that took two equal values; return `operations` itself if no such swap is possible."""
     put = {o.input: o for o in operations if o.f == names.put}
     taken = {value: o for o in operations for value in names.taken_by(o)}
 
@@ -254,10 +267,10 @@ def _with_occurrences(operation: Operation, given: Occurrence | None, taken: Seq
 def are_interchangeable(
     operations: Sequence[Operation], put: str, taken_by: Callable[[Operation], Sequence[Hashable]]
 ) -> bool:
-    """Return whether equal operations can always go in order of call: none of them runs inside an equal one.
+    """Return True if no operation runs inside an equal one, so that equal operations can be ordered by call.
 
-    Take any order of the history.  Two equal operations may change places in it, so that the one that was invoked
-    first goes first.  Of each value, the first put then belongs to the first take, and so on.
+    Proof: in any order of the history, two equal operations may change places, so that the one that was invoked first
+    comes first.  Then the first put of each value belongs to the first take of this value, and so on.
     """
     latest: dict[object, int] = {}
     for o in sorted(operations, key=lambda o: o.call):
@@ -270,9 +283,9 @@ def are_interchangeable(
 
 
 def fewest_that_fill(spans: Sequence[tuple[int, int]], low: int, high: int) -> list[int]:
-    """Return the places of the fewest spans that together hold every number from low to high.
+    """Return the positions of the fewest spans that together cover every number from low to high.
 
-    spans: (first, last), both included.  Together they hold these numbers."""
+    spans: (first, last), both inclusive; together they must cover these numbers"""
     order = sorted(range(len(spans)), key=lambda place: spans[place][0])
     chain: list[int] = []
     at, following = low, 0
@@ -289,5 +302,5 @@ def fewest_that_fill(spans: Sequence[tuple[int, int]], low: int, high: int) -> l
 
 
 def repeats(operations: Sequence[Operation], put: str) -> bool:
-    """Return whether some value was put there more than once."""
+    """Return True if some value was put in more than once."""
     return any(number > 1 for number in Counter(o.input for o in operations if o.f == put).values())

@@ -1,9 +1,9 @@
 """A counter that begins at 0: add a number (`add`, also `inc` and `dec` of 1), read the sum.
 
-There are two checks.  `bounds` is that of Jepsen's counter, and takes one pass over a history of any size.  Every read
-must lie between the least and the greatest sum that the operations before and around it allow.  This is necessary, but
-not sufficient: a second read may show less than the first although nothing was subtracted.  The search (`COUNTER`) is
-exact: it demands one order of all operations.  Its budget is enough if few different sums can occur.
+There are two checks.  `bounds` is the check of Jepsen's counter, and takes one pass over a history of any size.  Every
+read must lie between the minimum and the maximum sum that earlier and concurrent operations allow.  This is necessary,
+but not sufficient: a second read may show less than the first although no operation subtracted.  The search (`COUNTER`)
+is exact: it requires one order of all operations.  The search ends within its budget if few different sums can occur.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def step(state: State, operation: Operation) -> object:
 
 
 def canonical(operations: Sequence[Operation]) -> Callable[[State], State]:
-    """A sum is refused if it is below the sum of all negative amounts, or above that of all positive amounts."""
+    """Return a function that refuses sums below the sum of all negative, or above the sum of all positive amounts."""
     amounts = [amount(o) for o in operations if o.f != "read"]
     least, greatest = sum(a for a in amounts if a < 0), sum(a for a in amounts if a > 0)
 
@@ -52,7 +52,7 @@ COUNTER = Model("counter", init=int, step=step, observers=frozenset({"read"}), c
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Check the bounds first, and then search.  Raises WrongOperation."""
+    """Check the bounds first, and then search an order.  Raises WrongOperation."""
     if (wrong := bounds(operations)) is not None:
         return ObjectFinding((wrong,), steps=len(operations))
     finding = by_search(COUNTER, operations, budget)
@@ -94,8 +94,9 @@ def _impossible_sum(
 ) -> Decided:
     """Return the violation of a read.
 
-    meanwhile: mutators that were called while the read was under way.  before: the least and the greatest sum when the
-    read was invoked.  right: the least and the greatest right answer.
+    meanwhile: mutators that were called while the read was under way
+    before: minimum and maximum sum when the read was invoked
+    right: minimum and maximum right answer
     """
     low, high = right
     could = f"between {low} and {high}" if low < high else f"of {low}"
@@ -108,11 +109,11 @@ def _impossible_sum(
 
 
 SUMS_MAX = 50
-"""If more sums may have been reached before a read, the witness names only the least and the greatest."""
+"""Maximum number of possible sums before a read that a witness names; of more, it names minimum and maximum only."""
 
 
 def _within(state: State, operation: Operation) -> object:
-    """Return the step of a counter whose state is the least and the greatest possible sum."""
+    """Return the state after an operation of a counter whose state is the minimum and the maximum possible sum."""
     assert isinstance(state, tuple)
     low, high = state
     if operation.f == "read":
@@ -134,7 +135,10 @@ def _widened(meanwhile: Sequence[Operation], low: int, high: int) -> tuple[int, 
 
 
 def _called_meanwhile(operations: Sequence[Operation], read: Operation) -> list[Operation]:
-    """Return the mutators that were called while a read was under way. operations: in order of call."""
+    """Return the mutators that were called while a read was under way.
+
+    operations: operations in order of call
+    """
     assert read.ret is not None
     first, last = (bisect_left(operations, at, key=lambda o: o.call) for at in (read.call, read.ret))
     return [o for o in operations[first:last] if o.f != "read"]

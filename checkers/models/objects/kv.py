@@ -1,40 +1,42 @@
 """A key-value store of strings: get, put, append.  Every key begins with the empty string.
 
-nil means no value, which is the same as the empty string.  Any other value that is no string is refused.
+nil means no value, which is the same as the empty string.  Any other value that is no string is rejected.
 
-The order is decided in near-linear time where it is certain what the gets show, as it is if no value is written to a
-key twice.  Otherwise a search decides it.
+The order is decided in near-linear time if the gets certainly identify the writes that they show, for example if no
+value is written to a key twice.  Otherwise a search decides.
 
 Each append makes a new state, so a key has far too many states to enumerate.  But states are only compared with
-answers.  If a string is not a prefix of any string that was read, no append makes it such a prefix again.  So all such
+answers.  If a string is no prefix of any string that was read, no append turns it into such a prefix.  So all such
 strings count as one state (`_BEYOND`) until a put replaces them.
 
-*Order.*  A put starts a *generation* of the string, and appends lengthen it.  The appends before the first put are a
-generation, too: the one that begins empty.  A get shows one generation up to some append.  So the longest string that
-was read of a generation gives the order of its appends, and every other get of it has a place in that order.
+*Order.*  A put starts a *generation* of the string, and appends lengthen the string.  The appends before the first put
+form a generation, too, which begins with the empty string.  A get shows one generation up to some append.  So the
+longest string that was read of a generation shows the order of its appends, and every other get of the generation has a
+place in that order.
 
-An order of all operations is then a row of blocks that do not overlap: each generation that was read is one block, with
-its put, the appends that were read and its gets in their certain order.  What no get shows is a block of its own.  A
-put of this kind may stand between any two blocks, and so may an append: it lengthens a string that no later get reads.
+An order of all operations is then a sequence of blocks that do not overlap.  Each generation that was read is one
+block, with its put, the appends that were read, and its gets in their certain order.  Each write that no get shows is a
+block by itself.  The block of such a put may stand between any two blocks.  So may the block of such an append, because
+it lengthens a string that no later get reads.
 
 A block begins, at the latest, with its first return and ends, at the earliest, with its last call.
 
-1. Within a block no operation may return before one that stands in front of it was called.
-2. If the first return lies before the last call, the block fills the time between them.  Two such blocks may not
+1. Within a block, no operation may return before an operation that precedes it in the block was called.
+2. If the first return comes before the last call, the block occupies the time between them.  Two such blocks may not
    overlap.
-3. Otherwise all operations of the block overlap, and it fits into any moment between the last call and the first
-   return.  One such moment must lie outside of the blocks of 2.
+3. Otherwise all operations of the block overlap, and the block fits into any moment between the last call and the first
+   return.  One such moment must lie outside of all blocks of rule 2.
 
 If 1, 2 and 3 hold, the blocks have an order; else there is none.  (This is the theorem of Gibbons & Korach 1997 on
 registers whose values are unique, with generations in place of values.)  An order is replayed by the model before it is
 reported.
 
-*What a get shows.*  A value that was put or appended several times is named by real time: an append that stands behind
-others in a string was not called after they were read.  If several operations are left for a place, or if a string can
-be cut into values in several ways, two guesses are tried.  An order that follows is an order.  If none follows, or if
-the empty string was put or appended, nothing is claimed, and the search decides.
+*Writes that a get shows.*  If a value was put or appended several times, real time may identify the write that a get
+shows: an append was called before any read that shows its value or a later one returned.  If several operations remain
+for one place, or if a string can be split into values in several ways, two guesses are tried.  If a guess leads to an
+order, this order is a proof.  If no guess does, or if the empty string was put or appended, the search decides.
 
-An operation without an answer that no get shows is left out: without it an order stays one.
+An operation without an answer that no get shows is left out, because an order remains an order without it.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ def _string(operation: Operation, value: Hashable) -> str:
 
 
 def demand_strings(operations: Sequence[Operation]) -> None:
-    """Raises WrongOperation for a value that is no string."""
+    """Raise WrongOperation for a value that is no string."""
     for operation in operations:
         if operation.f != "get":
             _string(operation, operation.input)
@@ -112,11 +114,11 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 LENGTH_MAX = 1_000_000
-"""Sum of the lengths of strings in which impossible ones are looked for."""
+"""Maximum total length of the strings of gets in which `from_nowhere` looks for impossible strings."""
 
 
 def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
-    """Return the violation of the first get whose string no puts and appends can make; None if there is none."""
+    """Return the violation of the first get whose string no puts and appends can produce; None if there is none."""
     writes = [o for o in operations if o.f != "get" and o.input]
     looked_at = 0
     for get in sorted((o for o in operations if o.f == "get" and o.output), key=lambda o: o.ret or 0):
@@ -125,7 +127,7 @@ def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
             return None
         if _is_made_of(shown, [o for o in writes if o.call < (get.ret or 0)]):
             continue
-        words = f"a get answered {text_of(shown)}, which no puts and appends can have made"
+        words = f"a get answered {text_of(shown)}, which no puts and appends can have produced"
         right, why = "a string of values that had been written", "A put or append that failed did not happen"
         never = Model("kv", init=str, step=lambda state, operation: REFUSED)
         return Decided("value from nowhere", words, [get], get, right, never, why=why)
@@ -133,7 +135,7 @@ def from_nowhere(operations: Sequence[Operation]) -> Decided | None:
 
 
 def _is_made_of(text: str, writes: Sequence[Operation]) -> bool:
-    """Return True if a put, or nothing, and then appends make the text."""
+    """Return True if a sequence of appends, with or without a put before it, produces the text."""
     ends = {0} | {len(str(o.input)) for o in writes if o.f == "put" and text.startswith(str(o.input))}
     appended = {str(o.input) for o in writes if o.f == "append"}
     lengths = {len(value) for value in appended}
@@ -144,7 +146,7 @@ def _is_made_of(text: str, writes: Sequence[Operation]) -> bool:
 
 
 def no_string(operation: Operation) -> str:
-    """Return why the answer of a get shows no string, or ""."""
+    """Return the reason why the answer of a get is no string, or ""."""
     if operation.f != "get" or isinstance(operation.output, str | None):
         return ""
     return f"a get of a key-value store answered {text_of(operation.output)}, which is no string"
@@ -161,15 +163,15 @@ KV_OBJECT = replace(
 
 
 BEGINNING = -1
-"""The place before all events, at which the first generation begins."""
+"""An index before all events; the first generation begins there."""
 
 
 class _EmptyWrites(Exception):
-    """The empty string was put or appended, so a string shows no longer which values it consists of."""
+    """The empty string was put or appended, so strings do not show all values of which they consist."""
 
 
 class _NoOrder(Exception):
-    """There is no order, if no guess was made."""
+    """No order was found.  If no guess was made, none exists."""
 
 
 _Option = TypeVar("_Option")
@@ -177,13 +179,16 @@ _Option = TypeVar("_Option")
 
 @dataclass(slots=True)
 class _Guess:
-    """A rule that picks always the first or always the last of several options.  made: True once there was a choice."""
+    """A rule that always picks the first, or always the last, of several options.
+
+    made: True once there was more than one option
+    """
 
     last: bool
     made: bool = False
 
     def of(self, options: Sequence[_Option]) -> _Option:
-        """Raises _NoOrder if there is no option."""
+        """Return the picked option.  Raises _NoOrder if there is no option."""
         if not options:
             raise _NoOrder
         self.made = self.made or len(options) > 1
@@ -191,10 +196,13 @@ class _Guess:
 
 
 def has_order(operations: Sequence[Operation], model: Model) -> bool | None:
-    """Return whether one key has an order; None if it is not certain what its gets show.
+    """Return True if the operations of one key have an order, False if they have none.
 
-    operations: of one key, in order of call.  model: replays the order.
-    Raises Disagreement if the order that was found does not explain the answers.
+    Returns None if it is not certain which writes the gets show.  Raises Disagreement if the order that was found does
+    not explain the answers.
+
+    operations: operations of one key, in order of call
+    model: the model that replays the order
     """
     for last in (True, False):
         guess = _Guess(last)
@@ -213,7 +221,13 @@ def has_order(operations: Sequence[Operation], model: Model) -> bool | None:
 
 @dataclass(slots=True)
 class _Generation:
-    """root: the put that began it; None: the first one.  gets: of it.  appends: that gets show, in order."""
+    """A generation of the string.
+
+    root: the put that began it; None for the generation that begins empty
+    gets: the gets that show it
+    values: the appended values that gets show, in order
+    appends: the appends that wrote `values`
+    """
 
     root: Operation | None
     gets: list[Operation] = field(default_factory=list)
@@ -222,11 +236,11 @@ class _Generation:
 
     @property
     def length(self) -> int:
-        """Return the length of the string with which it begins."""
+        """Return the length of the string with which the generation begins."""
         return 0 if self.root is None else len(_given(self.root))
 
     def in_order(self) -> list[Operation]:
-        """Its operations in their certain order.  Raises _NoOrder if that contradicts real time."""
+        """Return its operations in their certain order.  Raises _NoOrder if this order contradicts real time."""
         written = [] if self.root is None else [self.root]
         written += self.appends
         lengths = [self.length]
@@ -236,7 +250,7 @@ class _Generation:
         after: list[list[Operation]] = [[] for _ in lengths]
         for get in self.gets:
             if (shown := len(_shown(get))) not in place:
-                raise _NoOrder  # it shows only part of a value
+                raise _NoOrder  # the get shows only part of a value
             after[place[shown]].append(get)
         first = [] if self.root is None else [self.root]
         order = first + after[0]
@@ -252,7 +266,7 @@ class _Generation:
 
 
 class _Block(NamedTuple):
-    """Operations that no others interrupt.  first_return, last_call: see the text at the top."""
+    """Consecutive operations of an order (see the docstring of the module for first_return and last_call)."""
 
     operations: Sequence[Operation]
     first_return: int
@@ -260,7 +274,7 @@ class _Block(NamedTuple):
 
 
 def _order(operations: Sequence[Operation], guess: _Guess) -> list[Operation]:
-    """Return an order of all operations that returned or were shown.  Raises _EmptyWrites or _NoOrder."""
+    """Return an order of all operations that returned or that a get shows.  Raises _EmptyWrites or _NoOrder."""
     puts = [o for o in operations if o.f == PUT]
     appends = [o for o in operations if o.f == APPEND]
     gets = [o for o in operations if o.f == GET and o.returned]
@@ -298,7 +312,7 @@ def _one_after_another(blocks: Sequence[_Block]) -> list[_Block]:
     return [block for *_, block in sorted(moments, key=lambda each: each[:2])]
 
 
-# What gets show
+# Writes that gets show
 
 
 def _generations(
@@ -324,7 +338,7 @@ def _generations(
 
 
 class _Roots:
-    """The puts by which a get may begin."""
+    """The puts whose value may be the beginning of a get."""
 
     def __init__(self, puts: Sequence[Operation], appends: Sequence[Operation]) -> None:
         self._by_value: dict[str, list[Operation]] = {}
@@ -341,7 +355,7 @@ class _Roots:
             self._return_from[at] = min(self._return_from[at + 1], returned[at].ends)
 
     def of(self, get: Operation) -> list[Operation | None]:
-        """Return the puts that a get may show, and None if it may show the generation that begins empty."""
+        """Return the puts that a get may show; None in the list stands for the generation that begins empty."""
         shown, returned = _shown(get), get.ends
         begins_empty = not shown
         roots: list[Operation | None] = []
@@ -356,7 +370,7 @@ class _Roots:
         return [root for root in roots if self._may_show(root, get)]
 
     def _may_show(self, root: Operation | None, get: Operation) -> bool:
-        """Return whether the put was called before the get returned, and no other one lies between them as a whole."""
+        """Return True if the put was called before the get returned and no other put lies entirely between them."""
         if root is not None and root.call > get.ends:
             return False
         after = BEGINNING if root is None else root.ends
@@ -364,7 +378,7 @@ class _Roots:
 
 
 def _cut(text: str, start: int, words: set[str], lengths: Sequence[int], guess: _Guess) -> list[str]:
-    """Return the values that follow one another from `start` on.  Raises _NoOrder."""
+    """Split the text from `start` on into values.  Raises _NoOrder if this is impossible."""
     values: list[str] = []
     can_end: set[int] | None = None
     while start < len(text):
@@ -378,7 +392,7 @@ def _cut(text: str, start: int, words: set[str], lengths: Sequence[int], guess: 
 
 
 def _ends_of_values(text: str, start: int, words: set[str], lengths: Sequence[int]) -> set[int]:
-    """Return the places from `start` on at which a value may end, so that others fill the rest of the text."""
+    """Return the positions from `start` on at which a value may end, such that other values fill the remaining text."""
     found = {len(text)}
     for at in range(len(text) - 1, start, -1):
         if any(at + length in found and text[at : at + length] in words for length in lengths):
@@ -387,7 +401,7 @@ def _ends_of_values(text: str, start: int, words: set[str], lengths: Sequence[in
 
 
 def _name_appends(generations: Sequence[_Generation], appends: Sequence[Operation], guess: _Guess) -> None:
-    """Find the append that each shown value is.  Raises _NoOrder."""
+    """Assign an append to each shown value.  Raises _NoOrder."""
     by_value: dict[str, list[Operation]] = {}
     for append in appends:
         by_value.setdefault(_given(append), []).append(append)
@@ -417,7 +431,7 @@ def _name_appends(generations: Sequence[_Generation], appends: Sequence[Operatio
 
 
 def _windows(generation: _Generation, by_value: Mapping[str, Sequence[Operation]]) -> Iterator[tuple[int, int]]:
-    """For each value: (the last call of what certainly stands before it, the first return of what stands behind)."""
+    """Yield, for each value, (last call of operations certainly before it, first return of operations behind it)."""
     certain = [by_value[value][0] if len(by_value[value]) == 1 else None for value in generation.values]
     ends = [generation.length]
     for value in generation.values:
@@ -447,7 +461,11 @@ def _windows(generation: _Generation, by_value: Mapping[str, Sequence[Operation]
 def _chosen(
     choices: dict[tuple[int, int], set[int]], by_call: Mapping[int, Operation], guess: _Guess
 ) -> dict[tuple[int, int], int]:
-    """Place of a value -> the call of the append that stands there.  by_call: all appends of it.  Raises _NoOrder."""
+    """Return {place of a value: call of the append chosen for it}.  Raises _NoOrder.
+
+    choices: place of a value -> calls of the appends that may have written it
+    by_call: call -> append
+    """
     _in_one_string(sorted(choices), choices, {call: append.ends for call, append in by_call.items()})
     chosen: dict[tuple[int, int], int] = {}
     left = set(choices)
@@ -463,7 +481,7 @@ def _chosen(
 def _in_one_string(
     places: Sequence[tuple[int, int]], choices: dict[tuple[int, int], set[int]], return_of: Mapping[int, int]
 ) -> None:
-    """Drop choices that real time excludes, where one string shows a value several times."""
+    """Drop choices that real time excludes if one string shows a value several times."""
     together = [(one, next_) for one, next_ in pairwise(places) if one[0] == next_[0]]
     for before, behind in together:
         choices[behind] = {c for c in choices[behind] if any(return_of[c] > o for o in choices[before] - {c})}

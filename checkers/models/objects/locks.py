@@ -1,72 +1,74 @@
 """Locks: a mutex, a semaphore, a lock with a lease, and a lock with fencing tokens.
 
-*Mutex.*  A lock: acquire it, release it.  It is decided in O(n log n) if every release follows an acquire of its own
+*Mutex.*  A lock with acquire and release.  It is decided in O(n log n) if every release follows an acquire of the same
 process.
 
-An acquire and its release form a block: no other operation may stand between them.  A register with unique values
-demands the same of a write and a read of its value.  So each pair becomes a write and a read of the same new number,
-and the register kernel decides (`kernels/register_unique_values.py`).
+An acquire and its release form a block: no other operation may stand between them.  In the same way, no other operation
+may stand between a write and a read of its value in a register with unique values.  So each pair becomes a write and a
+read of the same new number, and the register kernel decides (`kernels/register_unique_values.py`).
 
     acquire without an answer    need not have happened: it could only keep other processes from the lock
     release without an answer    happens at some later time, or never if no acquire follows
     acquire without a release    the lock is held for ever: its block ends after all events
 
-If a process releases a lock that it did not acquire, or acquires it twice, the model is searched.  The model does not
-know owners (like Jepsen's mutex).
+If a process releases a lock that it did not acquire, or acquires it twice, a search with the model decides.  The model
+does not know owners (like Jepsen's mutex).
 
 *Semaphore.*  A semaphore with a number of permits: acquire one or several, release them.
 
-It is decided in O(n log n) if every process releases what it holds.  Let each acquire take effect at its return, and
-each release at its call.  Then at every moment as few permits are held as in any order.  So an order exists if and only
-if there are never more of them than the semaphore has.
+It is decided in O(n log n) if every process releases only permits that it holds.  Let each acquire take effect at its
+return, and each release at its call.  No order has fewer permits held at any moment.  So an order exists if and only if
+there are never more permits held than the semaphore has.
 
     acquire without an answer    need not have happened: it could only hold permits
     release without an answer    took effect at its call: it can only free permits
 
-If a process releases more than it holds, the model is searched.  The model does not know owners.
+If a process releases more permits than it holds, a search with the model decides.  The model does not know owners.
 
-*Lease.*  A lock with a lease: it is held until it is released, or until the time that the server itself stated has
-passed.
+*Lease.*  A lock with a lease.  A process holds the lock until it releases the lock, or until the time that the server
+stated has passed.
 
-The answer to an acquire says for how many milliseconds the lock is certainly valid.  Without such a word nothing could
-be said: a lease that ends while its holder is paused lets another process acquire the lock, and rightly so.
+The answer to an acquire states for how many milliseconds the lock is certainly valid.  Without this statement no
+violation could be certain: if a lease ends while its holder is paused, another process may acquire the lock.
 
-Theory.  The server granted the lock at some time between the call of the acquire and its answer.  The lock stays held
-from then on for the stated time, or until the release takes effect, which is after its call.  The holds of one lock
-must not overlap.  For a given order of the holds, it is best to grant each as early as possible: then it also ends as
-early as possible.  So a state is the earliest time at which the last hold began and at which it ends, and the search
-tries the orders.
+Theory.  The server granted the lock at some time between the call of the acquire and its answer.  From then on, the
+lock is held for the stated time, or until the release takes effect, which is after the call of the release.  The holds
+of one lock must not overlap.  For a given order of the holds, it is best to grant each hold as early as possible: then
+it also ends as early as possible.  So a state consists of the earliest times at which the last hold began and ends, and
+the search tries the orders.
 
     acquire without an answer    need not have happened: it could only keep other processes from the lock
     acquire by the holder        renews its hold, which then ends at the later of both times
     release without an answer    happens at some later time, or never
-    release after the lease      changes nothing, also where another process holds the lock by then
+    release after the lease      changes nothing, even if another process holds the lock by then
 
-Times are those of the harness, whose clock both ends of an operation share; a server's clock only gives a length.  Two
-clocks differ a little, so DRIFT of the stated time and SLACK_NS do not count.  If the times of a history fall by more
-than SLACK_NS, they are not of one clock, or one of them is missing.  Then the verdict is unknown.
+The clock of the harness supplies the times of calls and answers; the clock of the server measures only the length of a
+lease.  Two clocks differ a little, so the fraction DRIFT of the stated time and SLACK_NS are subtracted.  If the times
+of a history decrease by more than SLACK_NS, they are not from one clock, or a time is missing.  Then the verdict is
+unknown.
 
-*Fencing tokens.*  A lock with fencing tokens: acquire it (the answer is a token), release it, write to the guarded
-store with a token.
+*Fencing tokens.*  A lock with fencing tokens: acquire the lock (the answer is a token), release it, write to the
+guarded store with a token.
 
 If a lock expires, two processes may hold it at once: one holder pauses, and its lease ends meanwhile.  Fencing tokens
 make this harmless (Kleppmann, "How to do distributed locking", 2016).  Every acquire gets a greater token than all
 before it.  The guarded store refuses a write whose token is smaller than one that it has accepted.
 
-    acquire   ok t              the token.  Without an answer the token is unknown, so nothing follows from it
-    write     t, ok             the store accepted a write with token t; `fail`: the store refused it
-    release                     has no effect on the verdict: tokens and not releases keep the holders apart
+    acquire   ok t              the token.  Without an answer the token is unknown
+    write     t, ok             the store accepted a write with token t; `fail`: the store refused the write
+    release                     has no effect on the verdict: tokens, not releases, keep the holders apart
 
-So in real time, the tokens of accepted writes rise, and the rank check decides about them (`search.py`).  The tokens of
+So in real time, the tokens of accepted writes rise, and the rank check verifies this (`search.py`).  The tokens of
 acquires rise, too, and no token is handed out twice.  The store accepts only tokens that an acquire has handed out.  An
-acquire without an answer may have handed out any token, but only one, and in turn.
+acquire without an answer may have handed out any token, but only one, and tokens must still rise.
 
-About tokens deadlines decide.  A token is handed out before the first answer that shows it: that of its acquire, or of
-a write.  As tokens rise, it is also handed out before the first answer that shows a greater one.  The earlier of both
-is its deadline.  There is a legal order exactly if each answered acquire was invoked before the deadline of its token,
-and if, for every moment, at least as many acquires without an answer were invoked before it as tokens of no answered
-acquire have their deadline until then.  (Take the deadlines in order; each later one can use every acquire that an
-earlier one can.)
+Deadlines decide whether tokens were handed out in time.  A token is handed out before the first answer that shows it:
+the answer of its acquire, or of a write.  As tokens rise, it is also handed out before the first answer that shows a
+greater token.  The earlier of these two answers is the deadline of the token.  A legal order exists if and only if two
+conditions hold.  Each answered acquire was invoked before the deadline of its token.  And for every moment, let k be
+the number of tokens that no answered acquire shows and whose deadline is at or before this moment: at least k acquires
+without an answer were invoked before it.  (Proof: take the deadlines in order; a later deadline can use every acquire
+that an earlier one can.)
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ MUTEX = Model("mutex", init=lambda: "free", step=_step_of_mutex, show=str)
 
 
 def _judge_mutex(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Judge by _pairs if every release follows its own acquire, else by the search."""
+    """Judge with `_pairs` if every release follows its own acquire, else with the search."""
     matched = _pairs(operations)
     if matched is None:
         return by_search(MUTEX, operations, budget)
@@ -112,9 +114,9 @@ _Pair = tuple[Operation, Operation | None]
 
 
 def _pairs(operations: Sequence[Operation]) -> list[_Pair] | None:
-    """Return every answered acquire with its release; None if a process does not alternate between the two.
+    """Return every answered acquire with its release; None if a process does not alternate between acquire and release.
 
-    operations: in order of call.
+    operations: operations in order of call
     """
     holding: dict[int, Operation] = {}
     found: list[_Pair] = []
@@ -130,7 +132,7 @@ def _pairs(operations: Sequence[Operation]) -> list[_Pair] | None:
 
 
 def _clash(matched: Sequence[_Pair]) -> tuple[_Pair, _Pair] | None:
-    """Two _pairs that cannot both have held the lock; None if there are none."""
+    """Return two pairs that cannot both have held the lock; None if there are none."""
     points = sorted(
         {o.call for pair in matched for o in pair if o is not None}
         | {o.ret for pair in matched for o in pair if o is not None and o.ret is not None}
@@ -162,8 +164,9 @@ def _clash(matched: Sequence[_Pair]) -> tuple[_Pair, _Pair] | None:
 
 
 def _held_twice(two: tuple[_Pair, _Pair]) -> Decided:
-    """Return the violation of two _pairs.  The other _pairs can be left out: without them there are more orders, not
-    fewer.
+    """Return the violation of two pairs.
+
+    The other pairs can be left out, because leaving them out never removes an order of these two.
     """
     one, other = (acquire for acquire, _ in two)
     first, later = sorted((one, other), key=lambda o: o.ret or 0)
@@ -175,12 +178,12 @@ def _held_twice(two: tuple[_Pair, _Pair]) -> Decided:
 
 
 def _who(operation: Operation) -> str:
-    """Return the process, and the node through which it asked."""
+    """Return the process and the node to which it sent the operation, in words."""
     return f"process {operation.process}" + (f" (through {operation.node})" if operation.node else "")
 
 
 def _when(acquire: Operation) -> str:
-    """Return the time of its answer in words; a history without times has indices only."""
+    """Return the time of the answer in words, or its index if the history has no times."""
     answered_ns = acquire.time_ns[1]
     return f"{answered_ns / 1e9:.2f} s" if answered_ns else f"index {acquire.ret}"
 
@@ -208,7 +211,7 @@ def _same_number(invoked: Hashable, answered: Hashable) -> bool:
 
 
 def semaphore(permits: int) -> Model:
-    """Return the model of a semaphore; a state is how many permits are held."""
+    """Return the model of a semaphore.  Its state is the number of held permits."""
 
     def step(state: State, operation: Operation) -> object:
         assert isinstance(state, int)
@@ -219,7 +222,7 @@ def semaphore(permits: int) -> Model:
 
 
 def semaphore_object(permits: int) -> KnownObject:
-    """A semaphore with so many permits."""
+    """Return the object for a semaphore with this number of permits."""
     model = semaphore(permits)
 
     def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
@@ -234,7 +237,10 @@ def semaphore_object(permits: int) -> KnownObject:
 
 
 def _each_releases_its_own(operations: Sequence[Operation]) -> bool:
-    """Return whether each process holds what it releases.  operations: in order of call.  Raises WrongOperation."""
+    """Return True if each process releases only permits that it holds.  Raises WrongOperation.
+
+    operations: operations in order of call
+    """
     held = Counter[int]()
     fits = True
     for operation in operations:
@@ -248,7 +254,7 @@ def _each_releases_its_own(operations: Sequence[Operation]) -> bool:
 
 
 def _too_many(operations: Sequence[Operation], permits: int) -> Decided | None:
-    """Return the violation at the first acquire that cannot have got its permits; None if there is none."""
+    """Return the violation at the first acquire that cannot have obtained its permits; None if there is none."""
     moments: list[tuple[int, int, Operation]] = []
     for operation in operations:
         if operation.f == RELEASE:
@@ -276,7 +282,7 @@ def _too_many_held(
 ) -> Decided:
     holders = [f"process {process} holds {_holds(own)}" for process, own in sorted(held.items())]
     words = f"at index {index} the answer of process {culprit.process} leaves {count} of {permits} permits held"
-    why = f"What was acquired is certainly held until its release is invoked: {', '.join(holders)}"
+    why = f"A process certainly holds its permits until it invokes their release: {', '.join(holders)}"
     right = "no answer before others had released their permits"
     operations = [o for own in held.values() for o in own]
     return Decided("too many held", words, operations, culprit, right, semaphore(permits), why=why)
@@ -285,20 +291,23 @@ def _too_many_held(
 DRIFT = 0.001
 SLACK_NS = 1_000_000
 _FREE = (-1, -1, -1)
-"""No process, and a hold that ended before everything."""
+"""The first state: no process has acquired the lock, and the last hold ended before all events."""
 
 
 def _step_of_lease(state: State, operation: Operation) -> object:
-    """state: (process that acquired last, when at the earliest it was granted, when at the earliest its hold ends)."""
+    """Return the state after an operation, or REFUSED.
+
+    state: (process that acquired last, earliest time of the grant in ns, earliest time at which its hold ends in ns)
+    """
     assert isinstance(state, tuple)
     holder, granted_ns, ends_ns = state
     called_ns, answered_ns = operation.time_ns
     if operation.f == RELEASE:
         return (holder, granted_ns, min(ends_ns, max(granted_ns, called_ns))) if holder == operation.process else state
     if not operation.returned or answered_ns is None:
-        return state  # if it did take the lock, it could only cause refusals
+        return state  # an unanswered acquire that took the lock could only cause refusals
     if answered_ns <= 0:
-        raise WrongOperation("an acquire has no time in whole nanoseconds, so nothing can be said of its lease")
+        raise WrongOperation("an acquire has no time in whole nanoseconds, so its lease cannot be judged")
     if holder == operation.process:
         at_ns = max(called_ns, granted_ns)
         return holder, at_ns, max(ends_ns, at_ns + _lasts_ns(operation))
@@ -307,19 +316,19 @@ def _step_of_lease(state: State, operation: Operation) -> object:
 
 
 def _lasts_ns(acquire: Operation) -> int:
-    """Return for how long the lock is certainly held."""
+    """Return the time in ns for which the lock is certainly held."""
     stated_ms = acquire.output
-    assert isinstance(stated_ms, int), "`_no_duration` has looked at it"
+    assert isinstance(stated_ms, int), "`_no_duration` has rejected other types"
     return max(0, int(stated_ms * 1_000_000 * (1 - DRIFT)) - SLACK_NS)
 
 
 def _no_duration(operation: Operation) -> str:
-    """Return why the answer of an acquire states no time, or ""."""
+    """Return the reason why the answer of an acquire states no time, or ""."""
     stated_ms = operation.output
     is_number = isinstance(stated_ms, int) and not isinstance(stated_ms, bool) and stated_ms >= 0
     if operation.f != ACQUIRE or is_number:
         return ""
-    return f"an acquire answered {text_of(stated_ms)}, and no number of milliseconds"
+    return f"an acquire answered {text_of(stated_ms)}, which is no number of milliseconds"
 
 
 def _described(operation: Operation) -> str:
@@ -350,20 +359,20 @@ LEASED = Model(
 
 
 def _judge_lease(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Judge one lock by the search, if its times are those of one clock."""
+    """Judge one lock with the search if its times are from one clock."""
     fell = _fallen_time(operations)
     return ObjectFinding(reason=fell, steps=len(operations)) if fell else by_search(LEASED, operations, budget)
 
 
 def _fallen_time(operations: Sequence[Operation]) -> str:
-    """Return the first time that lies before an earlier one, as one sentence; "" if there is none."""
+    """Return a sentence about the first time that is smaller than an earlier one; "" if there is none."""
     times = [(o.call, o.time_ns[0]) for o in operations]
     times += [(o.ret, o.time_ns[1]) for o in operations if o.ret is not None and o.time_ns[1] is not None]
     latest_index, latest_ns = 0, 0
     for index, time_ns in sorted(times):
         if time_ns < latest_ns - SLACK_NS:
             fall = f"the time falls from {latest_ns / 1e9:.3f} s at index {latest_index} to {time_ns / 1e9:.3f} s"
-            return f"index {index}: {fall}, so nothing can be said of leases"
+            return f"index {index}: {fall}, so leases cannot be judged"
         if time_ns >= latest_ns:
             latest_index, latest_ns = index, time_ns
     return ""
@@ -395,12 +404,14 @@ def _judge_fenced(operations: Sequence[Operation], budget: Budget) -> ObjectFind
 
 
 _Handed = tuple[int | None, ...]
-"""Tokens in the order in which they were handed out.  None: one that no answer has shown yet."""
+"""Tokens in the order in which they were handed out; None stands for a token that no answer has shown yet."""
 
 
 class _Tokens(NamedTuple):
-    """handed: every way in which tokens may have been handed out.  accepted: the greatest token of an accepted write,
-    None at first."""
+    """The state of a lock with fencing tokens.
+
+    handed: every sequence in which tokens may have been handed out
+    accepted: the greatest token of an accepted write, or None"""
 
     handed: frozenset[_Handed] = frozenset([()])
     accepted: int | None = None
@@ -422,8 +433,7 @@ def _step_of_fenced(state: State, operation: Operation) -> object:
 
 
 def _with_token(handed: _Handed, token: int) -> Iterator[_Handed]:
-    """Return the same, if it holds this token, else all ways in which a token that no answer has shown yet may be this
-    one."""
+    """Yield `handed` if it contains the token; else yield every way in which an unknown token of `handed` may be it."""
     if token in handed:
         yield handed
         return
@@ -444,7 +454,7 @@ FENCED = Model("fenced-lock", init=_Tokens, step=_step_of_fenced, show=_tokens_i
 
 
 def _token_of(operation: Operation) -> int:
-    """Return the token of an answered acquire, or of a write.  Raises WrongOperation."""
+    """Return the token of an answered acquire or of a write.  Raises WrongOperation if it is no integer."""
     token: Hashable = operation.output if operation.f == ACQUIRE else operation.input
     if isinstance(token, tuple) and token:  # a write may have the form (token, value)
         token = token[0]
@@ -456,7 +466,7 @@ def _token_of(operation: Operation) -> int:
 
 
 def _no_token(operation: Operation) -> str:
-    """Return why the answer of an acquire shows no token, or ""."""
+    """Return the reason why the answer of an acquire shows no token, or ""."""
     if operation.f == ACQUIRE:
         try:
             _token_of(operation)
@@ -476,7 +486,10 @@ def _handed_out_twice(acquires: Sequence[Operation]) -> Decided | None:
 
 
 def _of_tokens(kind: str, summary: str, shown: Sequence[Operation], right: str, why: str = "") -> Decided:
-    """Return the violation of an answer.  shown: what shows it, the wrong answer last."""
+    """Return the violation of an answer.
+
+    shown: the operations that show it; the wrong answer comes last
+    """
     return Decided(kind, summary, shown, shown[-1], right, FENCED, why=why)
 
 
@@ -494,17 +507,17 @@ def _accepted_too_late(writes: Sequence[Operation]) -> Decided | None:
     if pair is None:
         return None
     early, late = (writes[at] for at in pair)
-    words = f"a write with token {_token_of(late)} was accepted after one with token {_token_of(early)}"
-    why = "The store has to refuse a token that is smaller than one it has accepted"
+    words = f"a write with token {_token_of(late)} was accepted after a write with token {_token_of(early)}"
+    why = "The store must refuse a token that is smaller than a token that it has accepted"
     return _of_tokens("stale token accepted", words, [early, late], "a refusal", why)
 
 
 def _after_deadline(
     operations: Sequence[Operation], acquires: Sequence[Operation], writes: Sequence[Operation]
 ) -> Decided | None:
-    """Return the first token that no acquire can have handed out in time.
+    """Return the violation of the first token that no acquire can have handed out in time.
 
-    acquires, writes: those of `operations` that returned."""
+    acquires, writes: the acquires and the writes of `operations` that returned"""
     shown: dict[int, Operation] = {}
     for operation in sorted([*acquires, *writes], key=_ends):
         shown.setdefault(_token_of(operation), operation)
@@ -523,7 +536,10 @@ def _after_deadline(
 
 
 def _deadlines(shown: Mapping[int, Operation]) -> dict[int, Operation]:
-    """token -> the operation whose answer is its deadline.  shown: token -> the operation that showed it first."""
+    """Return {token: the operation whose answer is the token's deadline}.
+
+    shown: token -> the operation that showed it first
+    """
     due: dict[int, Operation] = {}
     first: Operation | None = None
     for token in sorted(shown, reverse=True):
@@ -534,7 +550,10 @@ def _deadlines(shown: Mapping[int, Operation]) -> dict[int, Operation]:
 
 
 def _acquired_too_late(first: Operation, acquire: Operation) -> Decided:
-    """first: an accepted write with the token of the acquire or a greater one, which returned before its call."""
+    """Return the violation of an acquire that was invoked too late to hand out its token.
+
+    first: an accepted write with this token or a greater one, which returned before the acquire was called
+    """
     token, used = _token_of(acquire), _token_of(first)
     if used == token:
         words = f"a write with token {token} was accepted, and no acquire had handed out this token"
@@ -546,7 +565,11 @@ def _acquired_too_late(first: Operation, acquire: Operation) -> Decided:
 def _not_in_time(
     tokens: Sequence[int], shown: Mapping[int, Operation], due: Mapping[int, Operation], opened: Sequence[Operation]
 ) -> Decided:
-    """tokens: those of no answered acquire, the last of which is one too many.  opened: the acquires for them."""
+    """Return the violation of tokens that too few acquires can have handed out.
+
+    tokens: tokens that no answered acquire shows; the last of them is one too many
+    opened: acquires without an answer that were invoked in time
+    """
     token = tokens[-1]
     operations = dict.fromkeys([*opened, *(shown[each] for each in tokens), *(due[each] for each in tokens)])
     words = f"a write with token {token} was accepted, and no acquire can have handed out this token"

@@ -3,23 +3,22 @@
     write   [["w", key, value], ...]                each key is written once, never with nil; f is `txn` or `write`
     read    [["r", key, value or null], ...]        several keys at once; f is `txn` or `read`
 
-A key is written once, so a read shows for each key whether its write had happened.  Of two reads of the same keys, one
-must show every write that the other shows.  If one shows x without y, and the other y without x, no single order of the
-writes explains both.  Snapshot isolation forbids this, and parallel snapshot isolation allows it (Sovran et al. 2011;
-Jepsen's long-fork test).  A write of several keys must be shown whole or not at all.
+A key is written once, so a read shows for each key whether the key's write had happened.  If two transactions read the
+same keys, one of them must show every write that the other shows.  If one shows x without y, and the other y without x,
+no single order of the writes explains both.  Snapshot isolation forbids this, and parallel snapshot isolation allows it
+(Sovran et al. 2011; Jepsen's long-fork test).  A read must show either all or none of the keys of one write.
 
-A read shows only values that were written, and only writes that had been invoked before it returned.  Apart from this,
-real time orders nothing: a read may lack writes that were acknowledged before it.  So if no read shows any write, the
-verdict is unknown.
+A read must show only values that were written, by writes that had been invoked before the read returned.  Apart from
+this, real time does not count: a read may lack writes that were acknowledged before it.  So if no read shows any write,
+the verdict is unknown.
 
-*The graph.*  A read that shows x and lacks y puts x before itself, and itself before y.  The writes have an order that
-explains all reads exactly if these edges have no cycle: any topological order of them is one.  (A read needs no real
-time here.)
+*The graph.*  A read that shows x and lacks y puts x before itself, and itself before y.  An order of the writes that
+explains all reads exists if and only if these edges form no cycle; any topological order is one.
 
-    shown write -> read -> write that it lacks
+    shown write -> read -> write that the read lacks
 
-Two reads that show x without y, and y without x, make the shortest such circle of two writes.  Reads of different keys
-can make a longer one: x without y, y without z, z without x.
+If one read shows x without y, and another shows y without x, they form the shortest cycle, which has two writes.  Reads
+of different keys can form a longer cycle: x without y, y without z, z without x.
 """
 
 from __future__ import annotations
@@ -46,7 +45,11 @@ _Step = tuple[str, Hashable, Hashable]
 
 
 class _Read(NamedTuple):
-    """A read.  keys: all keys that it read.  values: key -> value, of those whose write it showed."""
+    """A read of several keys.
+
+    keys: all keys that it read
+    values: key -> value, for keys whose write it showed
+    """
 
     operation: Operation
     keys: frozenset[Hashable]
@@ -54,18 +57,18 @@ class _Read(NamedTuple):
 
     @property
     def shown(self) -> frozenset[Hashable]:
-        """The keys whose write it showed."""
+        """The keys whose write the read showed."""
         return frozenset(self.values)
 
 
 _Writes = Mapping[Hashable, Sequence[tuple[Hashable, Operation]]]
-"""key -> (written value, its write), in order of call."""
+"""key -> [(written value, operation that wrote it)] in order of call."""
 
 
 def same_steps(invoked: Hashable, answered: Hashable) -> bool:
-    """Return whether a transaction completed the steps that were invoked.  Only the values of reads may differ.
+    """Return True if a transaction completed the invoked steps.  Only the values of reads may differ.
 
-    An invoke of another form is left to `judge`, which refuses it.
+    Returns True also for an invoke of another form, which `judge` rejects.
     """
     given, done = _triples(invoked), _triples(answered)
     if given is None:
@@ -76,7 +79,7 @@ def same_steps(invoked: Hashable, answered: Hashable) -> bool:
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Find the first value that nothing wrote, else a fork, else a longer circle.  Raises WrongOperation."""
+    """Find the first value that no transaction wrote, else a fork, else a longer cycle.  Raises WrongOperation."""
     writes, reads, reason = _sorted_out(operations)
     counts = {"writes": len(writes), "reads": len(reads)}
     found = _from_nowhere(reads, writes) or _circle(reads, writes)
@@ -89,7 +92,7 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def _sorted_out(operations: Sequence[Operation]) -> tuple[_Writes, list[_Read], str]:
-    """Return (all writes, all answered reads, why the history cannot be valid, or "").  Raises WrongOperation."""
+    """Return (all writes, all answered reads, reason why the verdict cannot be valid or "").  Raises WrongOperation."""
     writes: dict[Hashable, list[tuple[Hashable, Operation]]] = {}
     reads: list[_Read] = []
     reason = ""
@@ -139,9 +142,7 @@ def _triples(value: Hashable) -> list[_Step] | None:
 
 
 def _from_nowhere(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
-    """Return the first read of a value that no transaction wrote, or whose write was invoked after the read
-    returned.
-    """
+    """Return the violation of the first read of a value that no transaction can have written before the read returned."""
     for read in reads:
         for key in sorted(read.values, key=repr):
             value, operation = read.values[key], read.operation
@@ -154,7 +155,7 @@ def _from_nowhere(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
             if of_value:
                 words = f"{shown} before any write of it can have happened"
             of_key = [o for _, o in writes.get(key, ())]
-            right = f"nil, or a value that a write had been invoked with before the answer, of {text_of(key)}"
+            right = f"nil for {text_of(key)}, or a value of a write that had been invoked before the answer"
             involved = list(dict.fromkeys([*of_key, operation]))
             smaller, why = _seen_through([key]), "A write that failed did not happen"
             return Decided("value from nowhere", words, involved, operation, right, smaller, [key], why)
@@ -162,7 +163,7 @@ def _from_nowhere(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
 
 
 def _circle(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
-    """Return the violation of a circle with few reads; None if an order of the writes explains all of them."""
+    """Return the violation of a cycle with few reads; None if an order of the writes explains all reads."""
     write_of = _numbered(writes)
     different: dict[_Seen, _Read] = {}
     for read in reads:
@@ -183,12 +184,12 @@ def _circle(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
         kind = LONG_FORK_KIND
     shown = sorted((read for read, _, _ in steps), key=lambda o: o.ends)
     involved = list(dict.fromkeys([*(write for key in keys for _, write in writes[key]), *shown]))
-    why = "A read that shows one write without another needs the first before itself, and the second after itself"
+    why = "A read that shows one write without another comes after the first and before the second"
     return Decided(kind, words, involved, shown[-1], right, _seen_through(keys), keys, why)
 
 
 def _numbered(writes: _Writes) -> dict[Hashable, int]:
-    """key -> number of the event that its value shows: that of its write, or, written more than once, of the first."""
+    """Return {key: number of the key's write}; of several writes of a key, the first counts."""
     found: dict[Hashable, int] = {}
     for place, (key, of_key) in enumerate(writes.items()):
         found[key] = of_key[0][1].call if len(of_key) == 1 else -1 - place
@@ -196,7 +197,7 @@ def _numbered(writes: _Writes) -> dict[Hashable, int]:
 
 
 def _in_keys(link: _Link, read: _Read, write_of: Mapping[Hashable, int]) -> tuple[Operation, Hashable, Hashable]:
-    """Return (the read, a key that it showed, a key that it lacked)."""
+    """Return (the read, a key whose write it showed, a key whose write it lacked)."""
     shown = min((key for key in read.values if write_of[key] == link.shown), key=repr)
     lacked = (key for key in read.keys - read.shown if write_of.get(key) == link.lacked)
     return read.operation, shown, min(lacked, key=repr)
@@ -232,18 +233,24 @@ LONG_FORK = KnownObject(
 
 
 _MOST_STARTS = 200
-"""From so many writes of a knot the shortest circle is searched.  Each search takes time linear in the knot's size."""
+"""Maximum number of writes of a strongly connected component from which the shortest cycle is searched.
+
+Each search takes time linear in the size of the component."""
 
 
 class _Seen(NamedTuple):
-    """Record of what one read showed of the writes.  shown, lacked: numbers of writes."""
+    """The numbers of the writes that one read showed, and of those that it lacked."""
 
     shown: frozenset[int]
     lacked: frozenset[int]
 
 
 class _Link(NamedTuple):
-    """One read of a circle.  read: its place.  It showed the write `shown` and lacked `lacked`."""
+    """One read of a cycle.
+
+    read: position of the read
+    shown, lacked: numbers of a write that it showed and of a write that it lacked
+    """
 
     read: int
     shown: int
@@ -251,10 +258,9 @@ class _Link(NamedTuple):
 
 
 def _circle_of(reads: Sequence[_Seen]) -> list[_Link]:
-    """Return a circle with few reads, whose `lacked` write is the `shown` one of the next read; [] if an order explains
-    all.
+    """Return a cycle with few reads; the `lacked` write of each link is the `shown` write of the next.
 
-    A circle of one read is a write of which it showed a part only.
+    Returns [] if an order explains all reads.  A cycle of one read means that the read showed only a part of a write.
     """
     writes = sorted({write for read in reads for some in read for write in some})
     node = {write: len(reads) + at for at, write in enumerate(writes)}
@@ -280,8 +286,9 @@ def _circle_of(reads: Sequence[_Seen]) -> list[_Link]:
 
 
 def _shortest(following: Callable[[int], Sequence[int]], start: int) -> list[int]:
-    """Return the nodes of a shortest cycle through `start`, which begins with it.  There is one, as all lie in one
-    knot.
+    """Return the nodes of a shortest cycle through `start`, beginning with `start`.
+
+    A cycle exists because all nodes are in one strongly connected component.
     """
     before: dict[int, int] = {}
     waiting = deque([start])

@@ -1,20 +1,22 @@
-"""A priority queue: insert a value, extract the smallest one (nil if there is none).
+"""A priority queue: insert a value, extract the smallest value (nil if there is none).
 
-It is decided in O(n log n) if every extract has an answer, and no operation runs inside an equal one; otherwise by a
-search, unless an order is found when equal values are told apart.
+It is decided in O(n log n) if every extract has an answer and no operation runs inside an equal one.  Otherwise a
+matching of equal inserts and extracts may lead to an order; if none does, a search decides.
 
-*Moments.*  Between two events of a history lies a gap.  Each operation takes effect in a gap between its call and its
-return.  A value may be extracted in any gap in which no smaller value must be there.
+*Gaps.*  Between two events of a history lies a gap.  Each operation takes effect in a gap between its call and its
+return.  A value may be extracted in any gap in which no smaller value must be in the queue.
 
-Take values in rising order.  The smallest one is extracted in the first possible gap, and inserted in the last one
-before that.  So it is there as short as possible: any other order has it there in all these gaps, too.  The next value
-is extracted in the first possible gap in which no smaller value must be there, and so on.  If such a gap lies after the
-return of the extract, no order exists: all smaller values are there as short as they can be.  Otherwise these gaps are
-an order.  Within a gap, values that came earlier are extracted first, in rising order, and those that stay are inserted
-last.  Equal values do not keep each other from leaving.  An extract that found nothing needs a gap in which no value
-must be there.  (To remove one value after another is the idea of Lee & Mathur, OOPSLA 2025.)
+Consider the values in rising order.  The smallest value is extracted in the first possible gap, and inserted in the
+last possible gap before.  So it is in the queue as briefly as possible: in any other order it is in the queue in all
+these gaps, too.  The next value is extracted in the first possible gap in which no smaller value must be in the queue,
+and so on.  If such a gap lies after the return of the extract, no order exists, because all smaller values are in the
+queue as briefly as possible.  Otherwise these gaps define an order.  Within a gap, values that were inserted in earlier
+gaps are extracted first, in rising order, and values that are extracted in later gaps are inserted last.  Equal values
+do not prevent each other's extraction.  An extract that found nothing needs a gap in which no value must be in the
+queue.  (To remove one value after another is the idea of Lee & Mathur, OOPSLA 2025.)
 
-An insert without an answer happened as late as possible if its value was extracted, and need not have happened if not.
+An insert without an answer happened as late as possible if its value was extracted; otherwise it need not have
+happened.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ PRIORITY_QUEUE = Model("priority-queue", init=tuple, step=_STEP)
 
 @dataclass(frozen=True, slots=True)
 class _Stay:
-    """A value, and the gaps in which it must be there: from `first` to `last`.
+    """A value, and the gaps in which it must be in the queue: from `first` to `last`.
 
-    earliest: the first gap in which it can be extracted if nothing smaller is there.
+    earliest: the first gap in which it can be extracted if no smaller value is in the queue
     """
 
     value: Any
@@ -79,7 +81,7 @@ def _is_whole_number(value: Hashable) -> bool:
 
 
 def _no_whole_number(operation: Operation) -> str:
-    """Return why an answer shows no value of the queue, or ""."""
+    """Return the reason why an answer shows no value of the queue, or ""."""
     if operation.f != EXTRACT or operation.output is None or _is_whole_number(operation.output):
         return ""
     return f"an {EXTRACT} answered {text_of(operation.output)}, which is no whole number"
@@ -87,10 +89,12 @@ def _no_whole_number(operation: Operation) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Refuted:
-    """An extract that has no place in an order.
+    """An extract that has no place in any order.
 
-    value: what it took; None if it found nothing.  insert: of the value.
-    gaps: the first and the last in which it could stand.  stays: of all smaller values.
+    value: the extracted value; None if the extract found nothing
+    insert: the insert of the value
+    gaps: the first and the last gap in which the extract could take effect
+    stays: the stays of all smaller values
     """
 
     value: Hashable
@@ -105,9 +109,9 @@ def _priority(insert: Operation) -> Any:
 
 
 def out_of_order(operations: Sequence[Operation]) -> _Refuted | None:
-    """Return the first extract in rising order of values that has no place; None if there is an order.
+    """Return the first extract, in rising order of values, that has no place; None if there is an order.
 
-    operations: every value or occurrence of one is inserted once, conserved, and every extract has an answer.
+    operations: must insert every value (or `Occurrence`) once and conserve values; every extract must have an answer
     """
     indices = sorted({index for o in operations for index in (o.call, o.ret) if index is not None})
     place = {index: at for at, index in enumerate(indices)}
@@ -140,7 +144,10 @@ def out_of_order(operations: Sequence[Operation]) -> _Refuted | None:
 
 
 class _FreeGaps:
-    """Gaps in which no value must be there.  Gap g lies behind the event with index g.  Near-linear in all."""
+    """The gaps in which no value must be in the queue.
+
+    Gap g lies behind the event with index g.  All calls together take near-linear time.
+    """
 
     def __init__(self, count: int) -> None:
         self._next = list(range(count + 2))
@@ -162,15 +169,16 @@ class _FreeGaps:
 
 
 def _smaller_was_there(found: _Refuted) -> Decided:
-    """Return the violation of an extract, with the values that filled all its gaps, and those that kept them from
-    leaving.
+    """Return the violation of an extract, with the smaller values that occupied all its gaps.
+
+    It also contains the values that prevented an earlier extraction of these smaller values.
     """
     filling = _filling(*found.gaps, found.stays)
     needed = _with_what_kept_them(filling, found.stays)
     values = [stay.value for stay in filling]
     took = f"took {text_of(found.value)}" if found.insert is not None else "found nothing"
-    words = f"an {EXTRACT} {took} while {were(values)} there"
-    why = "A value is there from the return of its insert until it can be extracted: not before a smaller one"
+    words = f"an {EXTRACT} {took} while {were(values)} in the queue"
+    why = "A value is in the queue from the return of its insert until it can be extracted: after all smaller values"
     own = [o for o in (found.insert, found.extract) if o is not None]
     involved = [o for stay in needed for o in (stay.insert, stay.extract) if o is not None]
     right, about = f"an answer of {min(values)!r}", [stay.value for stay in needed]
@@ -178,12 +186,14 @@ def _smaller_was_there(found: _Refuted) -> Decided:
 
 
 def _filling(low: int, high: int, stays: Sequence[_Stay]) -> list[_Stay]:
-    """Few of these stays that together fill all gaps from low to high."""
+    """Return a few of these stays that together occupy all gaps from low to high."""
     return [stays[at] for at in conservation.fewest_that_fill([(stay.first, stay.last) for stay in stays], low, high)]
 
 
 def _with_what_kept_them(filling: Sequence[_Stay], stays: Sequence[_Stay]) -> list[_Stay]:
-    """These stays, and for each that could not leave at once those of smaller values that filled the gaps before."""
+    """Return these stays and, for each value that could not be extracted at once, the stays of smaller values that
+    occupied the gaps before.
+    """
     number = {stay.value: at for at, stay in enumerate(stays)}
     needed: dict[Any, _Stay] = {}
     left = list(filling)

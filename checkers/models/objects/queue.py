@@ -2,38 +2,39 @@
 
 *Conservation* needs no order, and takes one pass over a history of any size (like Jepsen's total-queue).  No value is
 taken before its enqueue was invoked, or more often than it was enqueued.  If a drain emptied the queue at the end,
-every acknowledged value was taken; each dequeue without an answer excuses one value.
+every acknowledged value was taken, except one value for each dequeue without an answer.
 
 *Order* is decided in O(n log n) if every value is enqueued once.  Henzinger, Sezgin and Vafeiadis ("Aspect-oriented
 linearizability proofs", 2013) prove that a complete history is linearizable iff values are conserved and it has neither
 of two patterns.  x < y means that x returned before y was called.
 
     order     a was enqueued before b, and b was dequeued before a, or a never: enq(a) < enq(b), deq(b) < deq(a)
-    witness   a dequeue e found nothing, although the queue was never empty while it ran: there are values a, b, ..., z
+    witness   a dequeue e found nothing, although the queue was never empty while e ran: there are values a, b, ..., z
               with enq(a) < e, enq(b) < deq(a), ..., e < deq(z)
 
-The second is a question about intervals.  A value is certainly in the queue from the return of its enqueue to the call
-of its dequeue.  An empty dequeue needs a moment outside all these intervals.
+The second pattern is a question about intervals.  A value is certainly in the queue from the return of its enqueue to
+the call of its dequeue.  An empty dequeue needs a moment outside all these intervals.
 
-*Equal values* are told apart by which enqueue belongs to which dequeue (`told_apart`), and by exchanges of equal values
-where that is not enough.  An order that is found this way is a proof.  If no operation runs inside an equal one and
-every dequeue has an answer, the verdict is exact: equal operations may swap, so the first enqueue of a value belongs to
-its first dequeue, and so on.  A search decides the rest.
+*Equal values* become unique by matching enqueues with dequeues (`told_apart`), and by exchanges of equal values if the
+first matchings lead to no order.  An order that is found this way is a proof.  If no operation runs inside an equal one
+and every dequeue has an answer, the verdict is exact: equal operations may swap, so the first enqueue of a value
+belongs to its first dequeue, and so on.  In all other cases a search decides.
 
-*A drain* answers with a list of values.  It stands for that many dequeues, one after another, and one more that found
-nothing.  If no other dequeue or drain was answered or invoked while it ran, each of its dequeues gets its earliest
-possible moment: after the one before it, and after the call of the enqueue of its value.  This changes no verdict.  No
-legal order has the dequeue earlier.  If a legal order has it later, the order stays legal when the dequeue is moved to
-that moment: values leave the queue earlier but in the same order, and the last dequeue still finds nothing at its old
-place.  If other dequeues ran beside it, earliest and latest moments are tried, and then a search over its steps.  A
-drain without an answer may have taken any number of values, each like a dequeue without an answer.
+*A drain* answers with a list of values.  It stands for one dequeue per value, one after another, and a last dequeue
+that found nothing.  If no other dequeue or drain was answered or invoked while the drain ran, each of its dequeues gets
+its earliest possible moment: after the dequeue before it, and after the call of the enqueue of its value.  This changes
+no verdict.  No legal order has the dequeue earlier.  If a legal order has it later, the order stays legal when the
+dequeue is moved to that moment: values leave the queue earlier but in the same order, and the last dequeue still finds
+nothing at its old place.  If other dequeues ran concurrently with the drain, earliest and latest moments are tried, and
+then a search over the steps of the drain.  A drain without an answer may have taken any number of values, each like a
+dequeue without an answer.
 
 *Without an answer.*  If the value of an enqueue was dequeued, the enqueue happened at some time after its call.
 Otherwise it need not have happened.  A dequeue may have taken any remaining value at any later time, or none.  One
 assignment of values to such dequeues is the best: the values in the order in which their enqueues returned, the
-dequeues in order of call.  If it leaves a violation, every assignment does.  Proof: turn any assignment without a
-violation into this one.  No step makes a violation, because the time in which values are certainly in the queue never
-grows, as a whole.
+dequeues in order of call.  If the best assignment leaves a violation, every assignment does.  Proof: these steps turn
+any assignment without a violation into the best one.  No step makes a violation, because the total time in which values
+are certainly in the queue never grows.
 
     a, b remain, a's enqueue returned first; only b was taken    give b's dequeue to a
     both were taken, and a's dequeue was called later            swap the two dequeues
@@ -42,24 +43,25 @@ grows, as a whole.
 
 For a witness, a value that must have been taken has a *deadline*:
 
-    out of order   a later value came out: the earlier value's dequeue was invoked before that dequeue returned
-    not empty      a dequeue found nothing: likewise, if the value was there when that dequeue was invoked
+    out of order   a later value came out: the earlier value's dequeue was invoked before the later one's returned
+    not empty      a dequeue found nothing although the value was in the queue when this dequeue was invoked: the
+                   value's own dequeue was invoked before this dequeue returned
 
-Each open dequeue takes one value at most.  So for every moment, at least as many open dequeues must have been invoked
-by then as values have their deadline until then.
+Each open dequeue takes at most one value.  So for every moment, the number of open dequeues invoked before it must be
+at least the number of values with a deadline before it.
 
 *At least once.*  Another queue delivers each value at least once, in any order.
 
-A broker delivers a value again if it did not learn that a consumer has processed it.  So a value may be dequeued more
-often than it was enqueued, in any order, and a dequeue that finds nothing proves nothing: values held by a dead
-consumer are hidden until its session ends.  Users rely on the remaining guarantees:
+A broker delivers a value again if it did not learn that a consumer has processed the value.  So a value may be dequeued
+more often than it was enqueued, in any order.  A dequeue that finds nothing proves nothing, because values that were
+delivered to a dead consumer are hidden until its session ends.  Users rely on the remaining guarantees:
 
     nowhere   no value is taken before its enqueue was invoked
-    lost      every value that was acknowledged before the last drain was invoked is taken at some time, if that drain
-              was answered; each dequeue without an answer excuses one value
+    lost      if the last drain was answered, every value that was acknowledged before this drain was invoked is taken
+              at some time, except one value for each dequeue without an answer
 
-So a `drain` continues until the values held by dead consumers have been delivered again.  It is many dequeues, and may
-miss values that are enqueued while it runs.  One pass over the history decides, whatever its size.
+So a `drain` continues until the values of dead consumers have been delivered again.  It consists of many dequeues, and
+may miss values that are enqueued while it runs.  One pass over a history of any size decides.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ step = step_of(NAMES)
 
 
 def no_drained_list(operation: Operation) -> str:
-    """Return why the answer of a drain shows no values, or ""."""
+    """Return the reason why the answer of a drain shows no values, or ""."""
     if operation.f != DRAIN or isinstance(operation.output, tuple | None):
         return ""
     return f"a drain answered {text_of(operation.output)}, which is no list"
@@ -106,7 +108,7 @@ QUEUE = Model("queue", init=tuple, step=step, canonical=no_more_than_were_put(PU
 
 
 def lost_or_made_up(operations: Sequence[Operation]) -> tuple[Decided, ...]:
-    """Violations of conservation in one queue, at most one of each kind."""
+    """Return the violations of conservation in one queue, at most one of each kind."""
     decided = {each.kind: each for each in not_conserved(operations, NAMES, lambda value: seen_through([value]))}
     drain = last_drain(operations)
     if drain is not None:
@@ -119,20 +121,20 @@ def lost_or_made_up(operations: Sequence[Operation]) -> tuple[Decided, ...]:
 
 
 def missing_from_last_drain(operations: Sequence[Operation]) -> int:
-    """Return the number of values that the last drain had to bring to light, and no answer showed."""
+    """Return the number of values that the last drain should have taken but that no answer showed."""
     drain = last_drain(operations)
     return 0 if drain is None else len(_missing(*by_value(operations, NAMES), drain))
 
 
 def last_drain(operations: Sequence[Operation]) -> Operation | None:
-    """Return the last drain; None if there is none, or one has no answer."""
+    """Return the last drain; None if there is no drain, or if a drain has no answer."""
     drains = [o for o in operations if o.f == DRAIN]
     return max(drains, key=lambda o: o.call) if drains and all(o.returned for o in drains) else None
 
 
 _OfValue = Mapping[Hashable, Sequence[Operation]]
 _Missing = Sequence[tuple[Hashable, Sequence[Operation]]]
-"""(a value that is missing, its acknowledged enqueues), once for each time."""
+"""(missing value, its acknowledged enqueues), once for each missing copy."""
 
 
 def _missing(puts: _OfValue, takes: _OfValue, drain: Operation) -> _Missing:
@@ -166,11 +168,12 @@ def lost_for_certain(
     unanswered: Sequence[Operation],
     reduced: Callable[[Sequence[Hashable]], Model] | None = None,
 ) -> Decided | None:
-    """Return a violation if the unanswered dequeues are too few to have taken all missing acknowledged values.
+    """Return a violation if there are fewer unanswered dequeues than missing acknowledged values.
 
-    Its witness has one value more than there are such dequeues: the fewest that prove a loss.
-    missing: (value, its acknowledged enqueues), once for each time.  reduced: the queue reduced to these values; by
-    default one that is first in first out.
+    The witness contains one value more than there are such dequeues, which is the fewest that prove a loss.
+
+    missing: (value, its acknowledged enqueues), once for each missing copy
+    reduced: a function that returns the queue reduced to some values; by default a first-in-first-out queue
     """
     if len(missing) <= len(unanswered):
         return None
@@ -180,7 +183,7 @@ def lost_for_certain(
     words = f"{text_of(value)} was acknowledged and never taken, though the queue was drained afterwards"
     if unanswered:
         words = f"{len(missing)} values were acknowledged and never taken, though the queue was drained afterwards; "
-        words += f"dequeues without an answer can have taken {len(unanswered)} at most"
+        words += f"dequeues without an answer can have taken at most {len(unanswered)} of them"
     elif taken := len(takes.get(value, ())):
         words = (
             f"{text_of(value)} was acknowledged {len(certain)} times and taken {taken}, though the queue was drained"
@@ -193,7 +196,10 @@ def lost_for_certain(
 
 
 def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
-    """Return a drain that overlaps another of these operations; None if there is none. operations: in order of call."""
+    """Return a drain that overlaps another of these operations; None if there is none.
+
+    operations: operations in order of call
+    """
     busy_until, last = -1, None
     for o in operations:
         if o.call < busy_until and (o.f == DRAIN or (last is not None and last.f == DRAIN)):
@@ -205,9 +211,9 @@ def overlapping_drain(operations: Sequence[Operation]) -> Operation | None:
 
 
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Judge conservation first, and then the order: without a search if values are unique, else by the search.
+    """Judge conservation first, and then the order: without a search if values are unique, else with the search.
 
-    counts: as in `_counts`; if values are conserved, also those that are excused.
+    The counts of the result are those of `_counts`; if values are conserved, also the excused values.
     """
     counts = _counts(operations)
     if lost := lost_or_made_up(operations):
@@ -217,10 +223,11 @@ def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
 
 
 def _excused(operations: Sequence[Operation]) -> int:
-    """Return the number of acknowledged values that had to come out, did not, and count as taken by unanswered
-    dequeues.
+    """Return the number of missing acknowledged values that unanswered dequeues may have taken.
 
-    Values are conserved.  If they repeat, only those are counted that are missing from the last drain.
+    If values repeat, only values that are missing from the last drain are counted.
+
+    operations: must conserve values
     """
     if not any(o.f == TAKE and not o.returned for o in operations):
         return 0
@@ -232,7 +239,9 @@ def _excused(operations: Sequence[Operation]) -> int:
 
 
 def _counts(operations: Sequence[Operation]) -> dict[str, int]:
-    """Return the number of acknowledged values, of these that no answer showed, and of dequeues without an answer."""
+    """Return the numbers of acknowledged values, of acknowledged values that no answer showed, and of unanswered
+    dequeues.
+    """
     acknowledged = {o.input for o in operations if o.f == PUT and o.returned}
     taken = {value for o in operations for value in NAMES.taken_by(o)}
     unanswered = sum(o.f == TAKE and not o.returned for o in operations)
@@ -276,7 +285,10 @@ def _judge_order(operations: Sequence[Operation], budget: Budget) -> ObjectFindi
 
 
 def _stuck_at(operations: Sequence[Operation], overlaps: bool) -> Stuck | None:
-    """Return the values that are out of order; None if there is an order.  overlaps: drains ran beside other takes."""
+    """Return the values that are out of order; None if there is an order.
+
+    overlaps: True if a drain ran concurrently with another drain or dequeue
+    """
     wrong = out_of_order(operations)
     if wrong is None or (overlaps and out_of_order(operations, late=True) is None):
         return None
@@ -284,7 +296,7 @@ def _stuck_at(operations: Sequence[Operation], overlaps: bool) -> Stuck | None:
 
 
 def with_dequeues(operations: Sequence[Operation]) -> list[Operation]:
-    """Replace each drain without an answer by as many dequeues without an answer as it may have made."""
+    """Replace each drain without an answer by dequeues without an answer, as many as values that it may have taken."""
     if all(o.returned or o.f != DRAIN for o in operations):
         return list(operations)
     left = sum((o.f == PUT) - len(NAMES.taken_by(o)) for o in operations)
@@ -296,7 +308,10 @@ def with_dequeues(operations: Sequence[Operation]) -> list[Operation]:
 
 
 def _in_steps(operations: Sequence[Operation]) -> list[Operation]:
-    """Replace each drain by its dequeues, and one more that found nothing: (place of the drain, number of the step)."""
+    """Replace each drain by its dequeues and a last dequeue that found nothing.
+
+    Each is marked with (position of the drain, number of the step).
+    """
     steps: list[Operation] = []
     for at, o in enumerate(operations):
         if o.f != DRAIN:
@@ -308,7 +323,7 @@ def _in_steps(operations: Sequence[Operation]) -> list[Operation]:
 
 
 def _stepwise(state: State, operation: Operation) -> object:
-    """Apply an operation to (the values of the queue, the next steps of drains that have begun)."""
+    """Return the state after an operation; a state is (values of the queue, next steps of drains that have begun)."""
     assert isinstance(state, tuple)
     values, begun = state
     if operation.f != DRAIN:
@@ -327,19 +342,21 @@ def _stepwise(state: State, operation: Operation) -> object:
 
 
 STEPWISE = Model("queue", init=lambda: ((), ()), step=_stepwise)
-"""A queue whose drains are made of steps, between which other operations may come."""
+"""Model of a queue whose drains consist of steps; other operations may come between the steps."""
 
 
 def _no_order(operations: Sequence[Operation], index: int) -> Decided:
-    """Return the violation of a queue whose drains are made of steps. index: of an event at which it was certain.
+    """Return the violation of a queue whose drains consist of steps.
 
-    The model of whole drains has no order either, because it allows fewer.  Of more operations than a witness can judge
-    again, it shows the last ones up to that event.
+    index: index of an event at which the search was certain
+
+    The model of whole drains allows fewer orders, so it has no order either.  If there are more operations than a
+    witness can judge again, the witness shows the last operations up to `index`.
     """
     before = [o for o in operations if o.call <= index]
     culprit = max((o for o in before if o.returned), key=lambda o: (o.ret or 0) if (o.ret or 0) <= index else -1)
     words = f"no order of the operations explains all answers; the {culprit.f} at index {culprit.ret} is the last tried"
-    why = "A drain stands for dequeues one after another, between which other operations may come"
+    why = "A drain stands for several dequeues in a row, and other operations may come between these"
     if len(operations) <= SEARCHED_MAX:
         return Decided(NO_ORDER, words, operations, culprit, "another answer", QUEUE, why=why)
     shown = list(dict.fromkeys([culprit, *before[-SEARCHED_MAX - 1 :]]))
@@ -350,9 +367,10 @@ def _no_order(operations: Sequence[Operation], index: int) -> Decided:
 def out_of_order(operations: Sequence[Operation], late: bool = False) -> Decided | None:
     """Return the violation of one queue's order; None if there is none.
 
-    operations: values are unique and conserved, and every drain has an answer.  If a drain overlaps a dequeue or drain
-    otherwise than the module allows, None is certain, and a violation is not.
-    late: a drain takes its values as late as possible, instead of as soon as possible.
+    operations: values must be unique and conserved, and every drain must have an answer
+    late: True if a drain takes its values as late as possible, instead of as early as possible
+
+    If a drain overlaps a dequeue or another drain, only the result None is certain; a violation is not.
     """
     stays, empties, open_takes = _spans(operations, late)
     found = _wrong(stays, empties)
@@ -372,14 +390,12 @@ def _wrong(stays: Sequence[Stay], empties: Sequence[Span]) -> Decided | None:
 
 
 def _spans(operations: Sequence[Operation], late: bool = False) -> tuple[list[Stay], list[Span], list[Span]]:
-    """Return (values that certainly were in the queue, dequeues that found nothing, dequeues and drains without an
-    answer).
-    """
+    """Return (stays of values in the queue, dequeues that found nothing, dequeues and drains without an answer)."""
     puts: dict[Hashable, Span] = {}
     takes: dict[Hashable, Span] = {}
     empties: list[Span] = []
     open_takes: list[Span] = []
-    room = 2 * (2 + max((len(NAMES.taken_by(o)) for o in operations), default=0))  # times for the dequeues of a drain
+    room = 2 * (2 + max((len(NAMES.taken_by(o)) for o in operations), default=0))  # moments for the dequeues of a drain
     spans = [Span(o, room * o.call, NEVER if o.ret is None else room * o.ret) for o in operations]
     for span in spans:
         if span.operation.f == PUT:
@@ -408,7 +424,7 @@ def _overtaken(stays: Sequence[Stay]) -> Decided | None:
     """Return the violation of the first value that was dequeued before a value that had been enqueued before it."""
     by_return = sorted(stays, key=lambda stay: stay.certain_from)
     returns = [stay.certain_from for stay in by_return]
-    longest: list[Stay] = []  # per position: of all elements so far, the one dequeued last
+    longest: list[Stay] = []  # per position: the last dequeued of all elements so far
     for stay in by_return:
         longest.append(stay if not longest or stay.certain_until > longest[-1].certain_until else longest[-1])
     found: tuple[int, Stay, Stay] | None = None
@@ -425,9 +441,9 @@ def _overtaken(stays: Sequence[Stay]) -> Decided | None:
 def _overtaken_in_words(first: Stay, later: Stay) -> Decided:
     assert later.taken is not None
     a, b = text_of(first.value), text_of(later.value)
-    words = f"{b} came out of the queue before {a}, which was put there before it"
+    words = f"{b} came out of the queue before {a}, although {a} was put there first"
     if first.taken is None:
-        words = f"{b} came out of the queue, but {a}, which was put there before it, never did"
+        words = f"{b} came out of the queue, but {a}, which was put there first, never did"
     spans = [span for span in (first.put, later.put, later.taken, first.taken) if span is not None]
     return _of_spans("out of order", words, spans, later.taken, f"an answer of {a}, or a value before it", first, later)
 
@@ -435,14 +451,17 @@ def _overtaken_in_words(first: Stay, later: Stay) -> Decided:
 def _of_spans(
     kind: str, summary: str, spans: Sequence[Span], culprit: Span, right: str, *about: Stay, why: str = ""
 ) -> Decided:
-    """Return the violation of the culprit's answer.  about: the values that show it."""
+    """Return the violation of the culprit's answer.
+
+    about: the values that show it
+    """
     operations, values = dict.fromkeys(span.operation for span in spans), [stay.value for stay in about]
     smaller = seen_through(values)
     return Decided(kind, summary, list(operations), culprit.operation, right, smaller, values, why)
 
 
 def _not_empty(empties: Sequence[Span], stays: Sequence[Stay]) -> Decided | None:
-    """Return the violation of the first dequeue that found nothing although the queue was never empty while it ran."""
+    """Return the violation of the first dequeue that found nothing in a queue that was never empty while it ran."""
     certain = sorted((s for s in stays if s.certain_from < s.certain_until), key=lambda stay: stay.certain_from)
     begins: list[int] = []
     ends: list[int] = []
@@ -459,15 +478,15 @@ def _not_empty(empties: Sequence[Span], stays: Sequence[Stay]) -> Decided | None
 
 
 def _certainly_not_empty(empty: Span, certain: Sequence[Stay]) -> Decided:
-    """Return the violation of an empty dequeue, with the fewest values that were certainly in the queue all the time.
+    """Return the violation of an empty dequeue, with the fewest values of which one was always certainly in the queue.
 
-    certain: values with the time in which they were certainly in the queue, in order of its beginning.
+    certain: stays of values, in the order of the times from which they were certainly in the queue
     """
     stays = [(stay.certain_from + 1, stay.certain_until - 1) for stay in certain]
     chain = [certain[at] for at in fewest_that_fill(stays, empty.call, empty.ret - 1)]
     spans = [span for stay in chain for span in (stay.put, stay.taken) if span is not None]
     words = f"a {empty.operation.f} found nothing while {were([stay.value for stay in chain])} there"
-    why = "From the return of its enqueue to the call of its dequeue a value is certainly there"
+    why = "A value is certainly there from the return of its enqueue to the call of its dequeue"
     right = f"an answer of {text_of(chain[0].value)}"
     return _of_spans("not empty", words, [*spans, empty], empty, right, *chain, why=why)
 
@@ -493,7 +512,11 @@ class Span(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """The time of a value in the queue.  put: its enqueue.  taken: its dequeue; None if there is none."""
+    """The time of a value in the queue.
+
+    put: its enqueue
+    taken: its dequeue, or None if there is none
+    """
 
     value: Hashable
     put: Span
@@ -509,9 +532,11 @@ class Stay(NamedTuple):
 
 
 class Deadline(NamedTuple):
-    """A value that must have been taken by a moment.  place: index of its stay.  by: the take that proves this.
+    """A value that must have been taken before a moment.
 
-    by_value: the later value that came out; None if `by` found nothing.
+    place: index of the stay of the value
+    by: the take that proves this
+    by_value: the later value that `by` took; None if `by` found nothing
     """
 
     place: int
@@ -521,7 +546,7 @@ class Deadline(NamedTuple):
 
 
 def deadlines(stays: Sequence[Stay], empties: Sequence[Span]) -> list[Deadline]:
-    """Return the deadlines of all values that must have been taken and were not, the earliest first."""
+    """Return the deadlines of all values that must have been taken although no answer shows it, the earliest first."""
     signs = [(stay.put.call, stay.taken, stay) for stay in stays if stay.taken is not None]
     every: list[tuple[int, Span, Stay | None]] = [*signs, *((empty.call, empty, None) for empty in empties)]
     every.sort(key=lambda sign: sign[0], reverse=True)
@@ -538,14 +563,17 @@ def deadlines(stays: Sequence[Stay], empties: Sequence[Span]) -> list[Deadline]:
 
 
 def with_open_takes(stays: Sequence[Stay], takes: Sequence[Span]) -> list[Stay]:
-    """Return the same stays, in which open dequeues have taken what remains: the best assignment of all."""
+    """Return the stays with the best assignment of open dequeues to the remaining values."""
     left = sorted((stay.put.ret, place) for place, stay in enumerate(stays) if stay.taken is None)
     given = dict(zip((place for _, place in left), sorted(takes, key=lambda take: take.call), strict=False))
     return [stay._replace(taken=given.get(place, stay.taken)) for place, stay in enumerate(stays)]
 
 
 def first_unmet(due: Sequence[Deadline], takes: Sequence[Span]) -> int:
-    """Return the number of the first deadlines that cannot all be met; 0 if all can. due: in order of moment."""
+    """Return the smallest n such that the first n deadlines cannot all be met; 0 if all deadlines can be met.
+
+    due: deadlines in order of their moments
+    """
     calls = sorted(take.call for take in takes)
     for number, deadline in enumerate(due):
         if number == len(calls) or calls[number] > deadline.moment:
@@ -554,9 +582,10 @@ def first_unmet(due: Sequence[Deadline], takes: Sequence[Span]) -> int:
 
 
 def not_in_time(stays: Sequence[Stay], due: Sequence[Deadline], takes: Sequence[Span]) -> Decided:
-    """Return the violation of deadlines of which too few open dequeues were invoked.
+    """Return the violation of deadlines for which too few open dequeues were invoked in time.
 
-    due: these deadlines, in order of moment.  takes: all open dequeues.  Those invoked too late for them are left out.
+    due: these deadlines, in order of their moments
+    takes: all open dequeues; the violation leaves out dequeues that were invoked too late
     """
     last = due[-1]
     in_time = [take for take in takes if take.call <= last.moment]
@@ -566,19 +595,18 @@ def not_in_time(stays: Sequence[Stay], due: Sequence[Deadline], takes: Sequence[
     kind, did = "not empty", f"a {last.by.operation.f} found nothing"
     if last.by_value is not None:
         kind, did = "out of order", f"{text_of(last.by_value.value)} came out of the queue"
-    words = f"{did}, but {named([stay.value for stay in late])}, which had been put there before, never did"
-    why = f"Each of these {len(late)} values had to be taken before, and no answer shows that it was.  "
-    why += f"{len(in_time)} dequeues without an answer were invoked in time, and each takes one value at most"
+    words = f"{did}, but {named([stay.value for stay in late])}, put there before, never came out"
+    why = f"Each of these {len(late)} values had to be taken before, but no answer shows one of them.  "
+    why += f"{len(in_time)} dequeues without an answer were invoked in time, and each takes at most one value"
     right = f"an answer of {text_of(late[-1].value)}, or a value before it"
     spans = [*(stay.put for stay in about), *(deadline.by for deadline in due), *in_time]
     return _of_spans(kind, words, spans, last.by, right, *about, why=why)
 
 
 def always_there(found: Decided, stays: Sequence[Stay], takes: Sequence[Span]) -> Decided:
-    """Return the violation of a dequeue that found nothing, with all that open dequeues may have taken before it
-    returned.
+    """Add to the violation of a dequeue that found nothing all values that open dequeues may have taken before.
 
-    found: the violation that the best assignment leaves.  The same holds for these values and dequeues alone.
+    found: the violation that remains under the best assignment; it also remains for these values and dequeues alone
     """
     end = found.index
     about = [s for s in stays if s.value in found.about or (s.taken is None and (s.put.operation.ret or 0) < end)]
@@ -593,7 +621,7 @@ def always_there(found: Decided, stays: Sequence[Stay], takes: Sequence[Span]) -
 def _deliveries_of(values: Sequence[Hashable]) -> Model:
     """Return the model of a queue that is reduced to these values and drained once.
 
-    State: (the enqueued values, those of them that were not dequeued, the oldest first).
+    A state is (the enqueued values, the enqueued values that were not dequeued, the oldest first).
     """
     at_stake = frozenset(values)
 
@@ -603,7 +631,7 @@ def _deliveries_of(values: Sequence[Hashable]) -> Model:
         if operation.f == PUT:
             own = (operation.input,) if operation.input in at_stake else ()
             return put.union(own), waiting + own
-        if not operation.returned:  # if it took another value, it counts as an operation that never happened
+        if not operation.returned:  # a dequeue of a value not in `values` counts as an operation that never happened
             return put, waiting[1:]
         taken = at_stake.intersection(NAMES.taken_by(operation))
         left = tuple(value for value in waiting if value not in taken)

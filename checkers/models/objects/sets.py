@@ -1,15 +1,15 @@
 """A set that only grows: add an element, read the whole set.  One sweep decides exactly whether it is linearizable.
 
-The set only grows, so the sets that reads saw must form a chain S1 < S2 < ... (each inside the next).  This fixes the
-order, except for ties: the adds of S1, the reads of S1, the adds of S2 that S1 lacks, the reads of S2, and so on.  Adds
-that were acknowledged and that no read saw come last.  Adds that were neither acknowledged nor seen need not have
+The set only grows, so the sets that reads saw must form a chain S1 < S2 < ... (each a subset of the next).  This fixes
+the order, except for ties: the adds of S1, the reads of S1, the adds of S2 that S1 lacks, the reads of S2, and so on.
+Adds that were acknowledged but that no read saw come last.  Adds that were neither acknowledged nor seen need not have
 happened.  So the rank check decides (`search.py`).
 
-An element may be added twice.  Then the add that was called first counts.  The others may have any later place.
+If an element is added twice, the add that was called first counts.  The other adds may have any later place.
 
-The kinds of violation are those of Jepsen's set-full.  A value from nowhere was never added.  A duplicate is twice in
-one read.  A lost element was acknowledged, and is missing from every read that began later.  If it is missing only from
-some of these reads, the kind is a stale read.
+The kinds of violation are those of Jepsen's set-full.  A value from nowhere was never added.  A duplicate occurs twice
+in one read.  A lost element was acknowledged, and is missing from every read that began later.  If it is missing only
+from some of these reads, the violation is a stale read.
 
 *Unique ids.*  A generator of ids: no two answers have the same id.
 """
@@ -33,8 +33,8 @@ LOST = "acknowledged element lost"
 def judge(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
     """Find a violation of one set.
 
-    counts: acknowledged elements; those of them that no read showed; and elements that were acknowledged before the
-    last read was invoked, but that this read lacks.
+    The counts of the result are the numbers of acknowledged elements, of acknowledged elements that no read showed, and
+    of elements that were acknowledged before the last read was invoked but that this read lacks.
     """
     adds = [o for o in operations if o.f == "add"]
     reads = [o for o in operations if o.f == "read" and o.returned]
@@ -70,9 +70,9 @@ def seen_through(elements: Sequence[Hashable]) -> Model:
 
 
 def _with_adds(violation: Decided, adds: Sequence[Operation]) -> Decided:
-    """Return the violation, with those adds of its elements that were invoked before the last answer.
+    """Add to a violation the adds of its elements that were invoked before its last answer.
 
-    An add is left out if its element had certainly been added before its invoke: it changes nothing in any order.
+    An add is left out if its element had certainly been added before, because it changes nothing in any order.
     """
     elements, end = violation.about, max(o.ret for o in violation.operations if o.ret is not None)
     first_ret = {x: min((a.ret for a in adds if a.input == x and a.ret is not None), default=NEVER) for x in elements}
@@ -82,7 +82,7 @@ def _with_adds(violation: Decided, adds: Sequence[Operation]) -> Decided:
 
 
 def no_list(operation: Operation) -> str:
-    """Return why the answer of a read shows no elements, or ""."""
+    """Return the reason why the answer of a read shows no elements, or ""."""
     if operation.f != "read" or (
         isinstance(operation.output, tuple | None) and not isinstance(operation.output, MapValue)
     ):
@@ -100,9 +100,9 @@ def _seen(read: Operation) -> frozenset[Hashable]:
 
 
 def _chain(reads: Sequence[Operation]) -> tuple[list[frozenset[Hashable]], list[Operation]]:
-    """Return (the distinct sets that were read, each inside the next, two reads neither of which is inside the other).
+    """Return (the distinct sets that were read, each a subset of the next; two reads of which neither is a subset).
 
-    The second is empty if all sets form a chain.
+    The second list is empty if all sets form a chain.
     """
     chain: list[frozenset[Hashable]] = []
     last: Operation | None = None
@@ -117,7 +117,7 @@ def _chain(reads: Sequence[Operation]) -> tuple[list[frozenset[Hashable]], list[
 
 
 def _missing(adds: Sequence[Operation], reads: Sequence[Operation]) -> tuple[set[Hashable], set[Hashable]]:
-    """Return (elements acknowledged before the last read was invoked, those of them that it does not show)."""
+    """Return (elements acknowledged before the last read was invoked, elements of these that the last read lacks)."""
     last = max(reads, key=lambda read: read.call, default=None)
     if last is None:
         return set(), set()
@@ -131,7 +131,10 @@ def _ranked(
     chain: Sequence[frozenset[Hashable]],
     place_of: dict[Hashable, int],
 ) -> list[tuple[Ranked, Operation]]:
-    """Return every operation that must have happened, with its rank. adds: in order of call."""
+    """Return every operation that must have happened, with its rank.
+
+    adds: adds in order of call
+    """
     rank_of_read = {seen: 2 * place + 1 for place, seen in enumerate(chain)}
     ranked = []
     taken_part: set[Hashable] = set()
@@ -147,11 +150,14 @@ def _ranked(
 
 
 def _violation(kind: str, summary: str, shown: Sequence[Operation], right: str, *about: Hashable) -> Decided:
-    """Return the violation of an answer.  shown: what shows it, the wrong answer last."""
+    """Return the violation of an answer.
+
+    shown: the operations that show it; the wrong answer comes last
+    """
     return Decided(kind, summary, shown, shown[-1], right, seen_through(about), about, _STAYS)
 
 
-_STAYS = "A set that only grows holds an element once, and what is in it stays there"
+_STAYS = "A set that only grows contains an element at most once, and elements never leave the set"
 
 
 def _twice(reads: Sequence[Operation]) -> Decided | None:
@@ -171,9 +177,9 @@ def _neither_inside(one: Operation, other: Operation) -> Decided:
 
 
 def _from_nowhere(adds: Sequence[Operation], reads: Sequence[Operation], clash: Sequence[Operation]) -> Decided | None:
-    """Return the violation of an element that nobody can have added when it was read.
+    """Return the violation of an element that no add can have put into the set before it was read.
 
-    clash: two reads that fit into no chain.  Of these, elements whose add came too late are looked for, too.
+    clash: two reads that fit into no chain.  In these reads, elements that were added too late count, too
     """
     added: dict[Hashable, Operation] = {}
     for add in adds:
@@ -186,7 +192,7 @@ def _from_nowhere(adds: Sequence[Operation], reads: Sequence[Operation], clash: 
         return None
     element = _any(unknown)  # the element may be nil
     read = next(r for r in reads if element in _seen(r))
-    words = f"a read saw {text_of(element)}, and no add of it can have happened: one that failed did not"
+    words = f"a read saw {text_of(element)}, and no add of it can have happened: a failed add did not happen"
     return _violation("value from nowhere", words, [read], f"an answer without {text_of(element)}", element)
 
 
@@ -208,14 +214,17 @@ def _out_of_order(early: Operation, late: Operation, adds: Sequence[Operation], 
     if early.f == "read":
         return _read_too_early(early, y, late)
     seen = f"{text_of(y)} was seen without {text_of(x)}"
-    words = f"{seen}, whose add had returned before that of {text_of(y)} was invoked"
+    words = f"{seen}, whose add had returned before the add of {text_of(y)} was invoked"
     between = next(r for r in reads if y in _seen(r) and x not in _seen(r))
     right = f"an answer with both of them, or without {text_of(y)}"
     return _violation("order cycle", words, [early, between], right, x, y)
 
 
 def _read_too_early(read: Operation, element: Hashable, add: Operation) -> Decided:
-    """add: the first add of the element, which was invoked after the read was answered."""
+    """Return the violation of a read that saw an element too early.
+
+    add: the first add of the element, which was invoked after the read was answered
+    """
     words = f"a read saw {text_of(element)} before any add of it can have happened"
     return _violation("value from nowhere", words, [add, read], f"an answer without {text_of(element)}", element)
 
@@ -236,7 +245,7 @@ SET = KnownObject(
 
 
 def _judge_ids(operations: Sequence[Operation], budget: Budget) -> ObjectFinding:
-    """Find the first id that was handed out twice.  Raises WrongOperation where another function comes before it."""
+    """Find the first id that was handed out twice.  Raises WrongOperation if an earlier operation is no `generate`."""
     first: dict[Hashable, Operation] = {}
     for operation in operations:
         if operation.f != "generate":
@@ -251,7 +260,7 @@ def _judge_ids(operations: Sequence[Operation], budget: Budget) -> ObjectFinding
 
 
 def _one_id(value: Hashable) -> Model:
-    """Return the model of a generator that is reduced to one id.  The state is whether the id was handed out."""
+    """Return the model of a generator that is reduced to one id.  The state is True if the id was handed out."""
 
     def step(state: State, operation: Operation) -> object:
         return REFUSED if state else True

@@ -1,47 +1,52 @@
 """A stack: push a value, pop the newest value (nil if there is none).
 
 `not_conserved` needs no order: no value is popped before its push was invoked, or more often than it was pushed.  The
-order is decided in near-linear time if no value is pushed twice.  Equal values are told apart in a few ways, and an
-order for one of them is an order.  A search decides the rest: repeated values, and the rare case that it is not known
-what the pops without an answer took.
+order is decided in near-linear time if no value is pushed twice.  Equal values become unique in a few ways, and an
+order for one of these ways is an order.  A search decides if none is found for repeated values, and in the rare case
+that the values taken by pops without an answer are not known.
 
 *Gaps.*  Between two events of a history lies a gap.  An operation takes effect in a gap between its call and its
-return.  A value *must be there* from the return of its push until the call of its pop: that is its stay.  Forget all
-operations on some values: what is left of an order is an order, because the other values keep their places.
+return.  The *stay* of a value lasts from the return of its push until the call of its pop: in these gaps the value must
+be there (on the stack).  If all operations on some values are removed from an order, the remaining sequence is still an
+order, because the other values keep their places.
 
 Suppose that every push and every pop has an answer, and that conservation holds (`conservation.py`).
 
-1. *A value without a stay* was pushed and popped at once: its pop was called before its push returned.  Some gap lies
-   inside both operations.  In an order of all the rest, push and pop fit into this gap, one right after the other.  So
-   the history has an order iff the rest has one.
-2. *A gap in which no value must be there* divides the other values.  Each was popped by a call before it ("early"), or
-   pushed by a return after it ("late").  An order of the early ones followed by an order of the late ones respects real
-   time: every early call is before the gap, and every late return behind it.  So the history has an order iff both
-   parts have one.  A pop that found nothing needs such a gap between its call and its return: in any order no value
-   must be there when it takes effect.  It fits between both parts.
-3. *No such gap is left*, from the first return of a push to the last call of a pop.  Then the stack is never empty in
-   between: at such a moment all that came before it would be early, all that comes after it late, and no value must be
-   there.  So the first value that is pushed is popped last.  Its push was called before every push returned, and its
-   pop returned after every pop was called.  Any value like this can be the first: push it before, and pop it behind, an
-   order of the others.  So the history has an order iff there is such a value, and the others have one.
+1. *A value without a stay*: its pop was called before its push returned.  Some gap lies inside both operations.  In an
+   order of all other operations, push and pop fit into this gap, one right after the other.  So the history has an
+   order iff the other operations have one.
+2. *A gap in which no value must be there* divides the other values.  Each value was popped by a call before the gap
+   ("early"), or pushed by a return after the gap ("late").  An order of the early values followed by an order of the
+   late values respects real time: every early call is before the gap, and every late return is behind it.  So the
+   history has an order iff both parts have one.  A pop that found nothing needs such a gap between its call and its
+   return, because in any order no value must be there when the pop takes effect.  It fits between both parts.
+3. *No such gap is left* from the first return of a push to the last call of a pop.  Then the stack is never empty in
+   between: if it were empty at some moment, all values before the moment would be early, all values after it late, and
+   no value would have to be there.  So the value that is pushed first is popped last.  Its push was called before every
+   push returned, and its pop returned after every pop was called.  Any value with these two properties can be the
+   first: push it before, and pop it behind, an order of the others.  So the history has an order iff there is such a
+   value and the other values have an order.
 
-`kernels/nested_stays.py` removes one value after another by 2 and 3.  If 3 finds none, a few stays that fill all
-the gaps prove it: with these values alone there is no such value either.  (To remove one value after another is the
-idea of Lee & Mathur, OOPSLA 2025; to look at the gaps that stays fill is that of Abdulla et al., PLDI 2025.)
+`kernels/nested_stays.py` removes one value after another by rules 2 and 3.  If rule 3 finds no value, a few stays that
+together occupy all the gaps prove it: among these values alone there is no such value either.  (To remove one value
+after another is the idea of Lee & Mathur, OOPSLA 2025; to examine the gaps that stays occupy is the idea of Abdulla et
+al., PLDI 2025.)
 
-*Without an answer.*  A value that no answer showed and whose push has no answer need not have been pushed: without it
-an order stays one, as its pop had no answer either.  A push without an answer whose value was popped has no stay.  A
-value that stayed is popped behind the end, after all other operations.  Each pop without an answer may have taken one
-value that stayed, or none.
+*Without an answer.*  If the push of a value has no answer and no answer shows the value, the value need not have been
+pushed.  A push without an answer whose value was popped has no stay.  A value that stayed, that is, whose pop no answer
+shows, is popped behind the end, after all other operations.  Each pop without an answer may have taken one value that
+stayed, or none.
 
-A value that stayed left, if ever, after the first of these pops was called.  Let all of them be popped by an operation
-that begins with this call and never returns: every order of the history is then an order, too.  So if there is none,
-the history has none.  If there is an order for some choice of what these pops took, it is an order of the history.  A
-few choices are tried: a value that lies on one that was popped must have left before that pop returned (`deadlines`).
-If no choice has an order, nothing is claimed.
+A value that stayed left the stack, if ever, after the first pop without an answer was called.  Suppose that an
+operation that begins with this call and never returns pops all values that stayed.  Then every order of the history is
+still an order, so if this problem has no order, the history has none.  If there is an order for some choice of the
+values that pops without an answer took, it is an order of the history.  A few choices are tried: if a value lies on top
+of a value that was popped, it must have left before that pop returned (`deadlines`).  If no choice has an order,
+neither an order nor a violation is reported.
 
-*Equal values.*  Each value is told from equal ones in some way, and what is stuck says which values need another one:
-one of them changes its pop with an equal value, as long as that leaves no more values stuck (`is_told_apart_anew`).
+*Equal values.*  Each push of a repeated value is matched with a pop of an equal value.  If some values have no place in
+an order, one of them exchanges its pop with an equal value, as long as no more values are stuck afterwards
+(`is_told_apart_anew`).
 
 Every order is replayed before it is reported, by code that shares nothing with the kernel.
 """
@@ -69,11 +74,11 @@ Int64 = npt.NDArray[np.int64]
 
 
 def decide(operations: Sequence[Operation]) -> Sequence[Operation] | Decided | None:
-    """Return an order of all operations that happened, or a violation which proves that there is none; None if neither
-    is known.
+    """Return an order of all operations that happened, or a violation if there is none; None if neither is known.
 
-    operations: conserved, and no value is pushed twice.
     Raises Disagreement if the order that was found does not explain the answers.
+
+    operations: must conserve values, and no value may be pushed twice
     """
     history = _History(operations)
     for taken in history.choices():
@@ -89,10 +94,11 @@ def decide(operations: Sequence[Operation]) -> Sequence[Operation] | Decided | N
 
 @dataclass(frozen=True, slots=True)
 class _Stuck:
-    """Values with stays that fill all gaps between two events, none of which can be the first.
+    """Values whose stays occupy all gaps between two events, although none of the values can be the first.
 
-    empty: the pop that found nothing there; None if the values contradict each other.
-    indices: of the two events.  left: how many values and empty pops had no place yet.
+    empty: the pop that found nothing in these gaps; None if the values contradict each other
+    indices: indices of the two events
+    left: number of values and empty pops that had no place yet
     """
 
     pushes: Sequence[Operation]
@@ -103,9 +109,10 @@ class _Stuck:
 
 
 class _History:
-    """The operations of a stack, with the places of their events.
+    """The operations of a stack, with the positions of their events.
 
-    unanswered: pops without an answer.  stayed: pushes of values that no answer shows as popped.
+    unanswered: pops without an answer
+    stayed: pushes of values that no answer shows as popped
     """
 
     def __init__(self, operations: Sequence[Operation]) -> None:
@@ -119,7 +126,7 @@ class _History:
         self.stayed = [o for o in self._pushes if o.input not in self._pops]
 
     def choices(self) -> Iterator[Mapping[Hashable, Operation]]:
-        """Value that stayed -> the pop without an answer that took it.  First: none was taken."""
+        """Yield choices {value that stayed: the pop without an answer that took it}; the first choice is empty."""
         yield {}
         if not self.unanswered or not self.stayed:
             return
@@ -139,13 +146,13 @@ class _History:
             yield taken
 
     def nested(self, taken: Mapping[Hashable, Operation]) -> list[Operation] | _Stuck:
-        """Return the order, if the pops without an answer took these values.  Without an order, why there is none."""
+        """Return an order in which pops without an answer took these values, or the values that prevent an order."""
         pops = [self._pops.get(push.input) or taken.get(push.input) for push in self._pushes]
         places = self._places(self._pushes, pops)
         return self._order(places, pops)
 
     def least_stuck(self) -> list[Operation] | _Stuck:
-        """Return the order for some choice; else what is stuck for the choice that leaves the fewest."""
+        """Return the order for some choice; if there is none, the stuck values of the choice with the fewest."""
         stuck: list[_Stuck] = []
         for taken in self.choices():
             found = self.nested(taken)
@@ -155,7 +162,7 @@ class _History:
         return min(stuck, key=lambda each: each.left)
 
     def never_nested(self) -> _Stuck | None:
-        """Return why there is no order, even if every value that stayed left at the first pop without an answer."""
+        """Return the values that prevent an order even if all values that stayed left at the first unanswered pop."""
         first = min(self.unanswered, key=lambda o: o.call)
         pops = [self._pops.get(push.input, first) for push in self._pushes]
         places = self._places(self._pushes, pops)
@@ -164,7 +171,7 @@ class _History:
         return found if isinstance(found, _Stuck) else None
 
     def _most_urgent_first(self) -> list[tuple[Operation, int]]:
-        """Return (push of a value that stayed, place before which it must leave), by place."""
+        """Return (push of a value that stayed, position before which it must leave), in order of position."""
         popped = [o for o in self._pushes if o.input in self._pops]
         under = self._places(popped, [self._pops[o.input] for o in popped])
         over = self._places(self.stayed, [None] * len(self.stayed))
@@ -177,9 +184,9 @@ class _History:
         return [(self.stayed[at], int(last[at])) for at in by_place]
 
     def _places(self, pushes: Sequence[Operation], pops: Sequence[Operation | None]) -> Int64:
-        """Places of the call and return of each push, and of its pop: one row for each value.
+        """Return one row for each value: positions of the call and return of its push, and of its pop.
 
-        Pops without an answer return at the end.  Values that stayed are popped behind it.
+        Pops without an answer return at the end.  Values that stayed are popped behind the end.
         """
         place, end = self._place, self._end
         rows = np.empty((len(pushes), 4), np.int64)
@@ -205,7 +212,7 @@ class _History:
         return self._with_the_rest(staying[np.where(order < 0, -1 - order, order)], order, first, gap_of, places, pops)
 
     def _gaps_of_empty(self, stays: Int64) -> list[int]:
-        """For each pop that found nothing: the first gap behind its call in which no value must be there."""
+        """Return, for each pop that found nothing, the first gap behind its call in which no value must be there."""
         change = np.zeros(self._end + 3, np.int64)
         np.add.at(change, stays[:, 1], 1)
         np.add.at(change, stays[:, 2], -1)
@@ -222,7 +229,7 @@ class _History:
         places: Int64,
         pops: Sequence[Operation | None],
     ) -> list[Operation]:
-        """Return the order of values with stays, with pops that found nothing, and with values that have no stay."""
+        """Return the order of values with stays, completed by pops that found nothing and by values without a stay."""
         steps: list[Operation] = []
         empty = sorted(zip(gap_of, range(len(gap_of)), strict=True))
         empties = iter(empty)
@@ -274,7 +281,7 @@ class _History:
 
 
 def _stuck_at(operations: Sequence[Operation]) -> conservation.Stuck | None:
-    """Return what keeps equal values that were told apart from an order; None if there is one.
+    """Return the values that prevent an order of operations with unique values; None if there is an order.
 
     Raises Disagreement as `decide` does."""
     found = _History(operations).least_stuck()
@@ -288,7 +295,7 @@ def _decided(stuck: _Stuck) -> Decided:
     values, empty = [push.input for push in stuck.pushes], stuck.empty
     shown = [*stuck.pushes, *stuck.pops, *([empty] if empty is not None else [])]
     kind, words = "out of order", f"no order of {named(values)} has the newest one popped first"
-    why = "At each moment one of these values was certainly there, so the first one pushed is popped last"
+    why = "At each moment one of these values was certainly there, so the value pushed first is popped last"
     if empty is not None:
         kind, words = "not empty", f"a {POP} found nothing while {were(values)} there"
         why = "A value is certainly there from the return of its push until a pop can take it"

@@ -248,7 +248,7 @@ TAUGHT = {
     "a register as transactions": (
         REGISTER,
         "list-append",
-        "line 2: a transaction needs a list of micro-operations in its value, like [[:append 1 5] [:r 2 nil]]",
+        "line 2: the value of a transaction must be a list of micro-operations like [[:append 1 5] [:r 2 nil]]",
     ),
     "another kind of transactions": (LISTS, "rw-register", "line 2: ['append', 3, 1] is no micro-operation"),
     "a register without a model": (
@@ -344,7 +344,9 @@ def test_an_odd_value_hides_no_violation_and_is_shown_as_in_the_file(case: str, 
 def test_a_priority_that_is_no_number_is_named(tmp_path: Path) -> None:
     found = judged_text(tmp_path, 'insert "a"->"a"; insert 1->1; extract-min ->1', "priority-queue").verdict
     assert found.validity is Validity.UNKNOWN
-    assert found.reason.startswith('index 0: "a" is no whole number, so it has no priority; what cannot be judged')
+    assert found.reason.startswith(
+        'index 0: "a" is no whole number, so it has no priority; operations that cannot be judged'
+    )
 
 
 @pytest.mark.parametrize("error", [":empty", '"empty"', "[:empty]"])

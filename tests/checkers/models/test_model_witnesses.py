@@ -415,10 +415,10 @@ def test_a_lost_element_comes_with_its_add_and_nothing_else() -> None:
     assert witness.facts["states_before"] == ["{}"]
     assert witness.facts["order"]["steps"] == [{"call": 14, "holds": "{7}"}]
     assert witness.facts["why"] == [
-        "A set that only grows holds an element once, and what is in it stays there",
+        "A set that only grows contains an element at most once, and elements never leave the set",
         "The add of 7 had returned (index 15) before the read was invoked (index 100), "
         "so it comes first in every order",
-        "Only 7 matters here; all else is left out",
+        "Only 7 matters here; operations on other values are left out",
         "An independent search tried every order of these 2 operations and found none that fits",
     ]
 

@@ -45,7 +45,7 @@ def test_a_value_out_of_order_comes_with_the_one_that_was_due() -> None:
     events = one_process(*put, *[("dequeue", None, n) for n in (0, 1, 2, 7, 3, 4, 5, 6)])
     [witness] = judge_events(events, "queue").witnesses
     assert witness.kind == "out of order"
-    assert witness.summary == "7 came out of the queue before 6, which was put there before it"
+    assert witness.summary == "7 came out of the queue before 6, although 6 was put there first"
     assert [row["index"] for row in witness.events] == [12, 13, 14, 15, 46, 47, 54, 55]
     assert witness.facts["order"]["steps"][-1]["holds"] == "[6, 7]"
 
@@ -228,7 +228,7 @@ def test_a_value_stays_because_a_smaller_one_is_there() -> None:
     events += [event(at + n, process, type_, "extract-min", value) for n, (process, type_, value) in enumerate(late)]
     verdict = judge_events(events, "priority-queue")
     (witness,) = verdict.witnesses
-    assert "took 2 while 1 was there" in witness.summary
+    assert "took 2 while 1 was in the queue" in witness.summary
     assert {e["value"] for e in witness.events if e["f"] == "insert"} == {1, 2}
 
 
