@@ -1,1 +1,3 @@
-"""The metadata controller as a pure state machine: (request, image) -> records and result; replay(record)."""
+"""The metadata controller as a pure state machine.  Decisions map a request and an image to records and a result; a
+replay applies records to an image.
+"""

@@ -1,12 +1,13 @@
-"""Access control lists, SCRAM credentials and client quotas: stored, found and removed.  Pure decisions over the image.
+"""Decisions that store, find and remove access control lists, SCRAM credentials and client quotas: pure functions of
+the image.
 
     create_acls(image, wanted, new_id) -> (records, one result per entry)       KIP-140, KIP-290
-    delete_acls(image, filters)        -> (records, what each filter matched)
+    delete_acls(image, filters)        -> (records, one result per filter)
     alter_credentials(image, ...)      -> (records, one result per user)        KIP-554
     alter_quotas(image, ...)           -> (records, one result per entity)      KIP-546
 
-Entries of requests have the fields of Kafka's schemas.  Nothing here enforces what is stored, because clients of this
-controller are not authenticated.  Readers of the metadata can read it.
+Entries of requests have the fields of Kafka's schemas.  The controller stores these entries but does not enforce them,
+because its clients are not authenticated.  Readers of the metadata can read the entries.
 
 The entity of a quota is a user, a client id, both, or an address.  A name of None stands for the default of its type.
 """
@@ -30,7 +31,9 @@ from system_under_test.kraft.controller.one_by_one import Found, Result, one_by_
 from system_under_test.kraft.records import metadata
 
 ANY, MATCH = 1, 2
-"""Value in filters: every value; for patterns, every pattern that applies to the resource of the given name."""
+"""Values in filters.  ANY matches every value; MATCH matches every pattern that applies to the resource with the given
+name.
+"""
 LITERAL, PREFIXED = 3, 4
 WILDCARD = "*"
 """Resource name of a literal pattern for every resource."""
@@ -43,17 +46,17 @@ OF_ENTRIES: Mapping[str, Collection[int]] = {
     "permission type": range(2, 4),  # deny, allow
 }
 OF_FILTERS = {what: (ANY, MATCH, *numbers) for what, numbers in OF_ENTRIES.items()}
-"""Kafka's numbers in an entry, and in a filter of entries."""
+"""Numbers that Kafka allows in an entry, and in a filter of entries."""
 
 _RESOURCE = ("resource_type", "resource_name", "pattern_type")
 _content = attrgetter(*_RESOURCE, "principal", "host", "operation", "permission_type")
-"""Returns an entry without its id."""
+"""Function that returns the fields of an entry without its id."""
 
 
 def create_acls(
     image: Image, wanted: Sequence[Any], new_id: Callable[[], UUID]
 ) -> tuple[list[metadata.Record], list[Result]]:
-    """Create entries; an existing entry succeeds and writes no record."""
+    """Create entries.  The creation of an existing entry succeeds without a record."""
     there = set(map(_content, _entries(image)))
 
     def decide(acl: Any) -> tuple[list[metadata.Record], Found]:
@@ -68,7 +71,7 @@ def create_acls(
 
 
 def describe_acls(image: Image, wanted: Any) -> list[Result]:
-    """Return the matching entries by their resources, in order.  Raises Refused for a filter with unknown numbers."""
+    """Return the matching entries, grouped by resource, in order.  Raises Refused for a filter with unknown numbers."""
     by_resource = groupby(_matching(image, wanted), attrgetter(*_RESOURCE))
     return [{**dict(zip(_RESOURCE, resource, strict=True)), "acls": list(acls)} for resource, acls in by_resource]
 
@@ -87,14 +90,14 @@ def delete_acls(image: Image, filters: Sequence[Any]) -> tuple[list[metadata.Rec
 
 
 def _matching(image: Image, wanted: Any) -> list[metadata.AccessControlEntryRecord]:
-    """Raises Refused for a filter with unknown numbers."""
+    """Return the entries that match a filter.  Raises Refused for a filter with unknown numbers."""
     given = wanted.resource_type_filter, wanted.pattern_type_filter, wanted.operation, wanted.permission_type
     _check_numbers("a filter", OF_FILTERS, given)
     return sorted((entry for entry in _entries(image) if _matches(wanted, entry)), key=_content)
 
 
 def _matches(wanted: Any, entry: metadata.AccessControlEntryRecord) -> bool:
-    """Return whether an entry matches a filter (KIP-290).  None, or ANY, matches every value of a field."""
+    """Return True if an entry matches a filter (KIP-290).  None, or ANY, matches every value of a field."""
     fields = (
         (wanted.resource_type_filter, entry.resource_type, ANY),
         (wanted.operation, entry.operation, ANY),
@@ -118,7 +121,7 @@ def _check_entry(acl: metadata.AccessControlEntryRecord) -> None:
     """Raises Refused."""
     _check_numbers("an entry", OF_ENTRIES, (acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type))
     if ":" not in acl.principal:
-        words = f"A principal has the form type:name, which {acl.principal!r} has not."
+        words = f"A principal must have the form type:name, not {acl.principal!r}."
         raise Refused(ErrorCode.invalid_principal_type, words)
     if not acl.resource_name:
         raise Refused(ErrorCode.invalid_request, "The name of the resource is empty.")
@@ -146,9 +149,10 @@ ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 def alter_credentials(
     image: Image, deletions: Sequence[Any], upsertions: Sequence[Any]
 ) -> tuple[list[metadata.Record], list[Result]]:
-    """Apply all changes of a user, or none; one result per user, in the order of the request.
+    """Apply either all changes of a user or none.  Returns one result per user, in the order of the request.
 
-    An upsertion has the password as the client salted it; the controller never sees the password."""
+    An upsertion contains the salted password from the client; the controller never sees the password itself.
+    """
     changes = [*deletions, *upsertions]
     refused: dict[str, Refused] = {}
     seen: set[tuple[str, int]] = set()
@@ -168,7 +172,7 @@ def alter_credentials(
 
 
 def describe_credentials(image: Image, users: Sequence[str]) -> list[Result]:
-    """Return the credentials of each user; no users: all users."""
+    """Return the credentials of each of these users; of all users if `users` is empty."""
     held: dict[str, list[tuple[int, int]]] = {}
     for record in image.table(metadata.UserScramCredentialRecord).values():
         held.setdefault(record.name, []).append((record.mechanism, record.iterations))
@@ -194,7 +198,7 @@ def _change(image: Image, each: Any) -> metadata.UserScramCredentialRecord | met
             raise Refused(ErrorCode.resource_not_found, "There is no such credential.")
         return metadata.RemoveUserScramCredentialRecord(each.name, each.mechanism)
     if not ITERATIONS_MIN <= each.iterations <= ITERATIONS_MAX:
-        words = f"The iterations are {each.iterations}, and not from {ITERATIONS_MIN} to {ITERATIONS_MAX}."
+        words = f"The number of iterations must be from {ITERATIONS_MIN} to {ITERATIONS_MAX}, not {each.iterations}."
         raise Refused(ErrorCode.unacceptable_credential, words)
     hashed = MECHANISMS[each.mechanism]
     client_key = digest(each.salted_password, b"Client Key", hashed)
@@ -212,14 +216,16 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 RATES = {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"}
 KEYS = {USER: RATES, CLIENT_ID: RATES, IP: {"connection_creation_rate"}}
 WHOLE = {"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"}
-"""Quotas whose value must be an integer."""
+"""Quotas whose values must be integers."""
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
-"""Matches of a component of a filter: a name, the default entity, or either."""
+"""Match types of a component of a filter: the entity with this name, the default entity, or every entity of the
+type.
+"""
 
 
 def alter_quotas(image: Image, wanted: Sequence[Any]) -> tuple[list[metadata.Record], list[Result]]:
-    """Alter quotas; an entity with one bad value gets none of its values."""
+    """Alter quotas.  If one value of an entity is invalid, none of the entity's values is set."""
     held = _held(image)
 
     def decide(each: Any) -> tuple[list[metadata.Record], Found]:
@@ -237,9 +243,9 @@ def alter_quotas(image: Image, wanted: Sequence[Any]) -> tuple[list[metadata.Rec
 
 
 def describe_quotas(image: Image, wanted: Sequence[Any], *, strict: bool) -> list[Result]:
-    """Return the quotas of the entities that every component matches.
+    """Return the quotas of the entities that match every component.  Raises Refused for an impossible filter.
 
-    strict: exclude entities with types for which the filter has no component.  Raises Refused for an impossible filter.
+    strict: True to exclude entities with types for which the filter has no component
     """
     if len({component.entity_type for component in wanted}) != len(wanted):
         raise Refused(ErrorCode.invalid_request, "The filter names a type of entity twice.")
@@ -269,7 +275,10 @@ def _held(image: Image) -> dict[tuple[metadata.QuotaEntity, ...], dict[str, floa
 
 
 def _check_quotas(entity: Sequence[metadata.QuotaEntity], values: Mapping[str, float | None]) -> None:
-    """Raises Refused.  value None: the quota is removed."""
+    """Raise Refused for an invalid entity or value.
+
+    values: quota -> value; None removes the quota
+    """
     types = {part.type for part in entity}
     if not types or len(types) != len(entity) or not types <= set(KEYS) or (IP in types and len(types) > 1):
         words = "An entity is a user, a client id, both of them, or an address."

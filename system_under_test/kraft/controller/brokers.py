@@ -1,7 +1,7 @@
-"""The life of a broker: registration, heartbeats, fencing and shutdown.  Pure (KIP-631, KIP-841, KIP-966).
+"""Pure decisions about brokers: registration, heartbeats, fencing and shutdown (KIP-631, KIP-841, KIP-966).
 
     register(...)  -> (records, epoch)            the epoch is the offset of the registration's record
-    heartbeat(...) -> (records, what the broker shall be)
+    heartbeat(...) -> (records, the state that the broker must enter)
 
     FENCED ---wants to serve, has caught up---> UNFENCED ---wants to shut down---> CONTROLLED_SHUTDOWN
        ^  |                                        |                                      |
@@ -10,7 +10,7 @@
                                                                                      SHUTDOWN_NOW
 
 A registration and the broker's state are records, so every controller knows them.  Only the active controller knows the
-times of heartbeats: a new controller gives each unfenced broker a whole session from now on.
+times of heartbeats.  So when a controller becomes active, the session of each unfenced broker starts again.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ NOT_SHUTTING_DOWN = 0
 CORDONED_SINCE = 30
 """Level of `metadata.version` from which records name the directories that accept no new replicas (KIP-1066)."""
 SHRINK_IS_NO_NEW_EPOCH_SINCE = 12
-"""Level of `metadata.version` below which a smaller in-sync set begins a new leader epoch (KAFKA-15021)."""
+"""Level of `metadata.version` from which a smaller in-sync set no longer begins a new leader epoch (KAFKA-15021)."""
 FENCE, UNFENCE = 1, -1
-"""`fenced` of a BrokerRegistrationChangeRecord."""
+"""Values of `fenced` in a BrokerRegistrationChangeRecord."""
 
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
@@ -61,8 +61,9 @@ class BrokerState(Enum):
 class Registration:
     """A broker's registration request.
 
-    incarnation: new at each start of the process. previous_epoch: the previous epoch, from the file that a clean
-    shutdown writes; UNKNOWN_EPOCH after an unclean one (KIP-966).
+    incarnation: id that is new at each start of the process
+    previous_epoch: previous broker epoch, from the file that a clean shutdown writes; UNKNOWN_EPOCH after an unclean
+        shutdown (KIP-966)
     """
 
     broker: int
@@ -77,8 +78,11 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """metadata_offset: the last metadata offset that the broker has applied. lost_dirs: directories that it can no
-    longer use. cordoned_dirs: directories that accept no new replicas; None until it knows them.
+    """A broker's heartbeat request.
+
+    metadata_offset: last metadata offset that the broker has applied
+    lost_dirs: directories that the broker can no longer use
+    cordoned_dirs: directories that accept no new replicas; None until the broker knows them
     """
 
     broker: int
@@ -94,8 +98,9 @@ class Heartbeat:
 class Session:
     """Facts about one broker that the active controller keeps in memory.
 
-    heard_s: time of its last heartbeat. metadata_offset: offset in that heartbeat.
-    shutdown_offset: NOT_SHUTTING_DOWN, or the offset that the others must reach before the broker may stop.
+    heard_s: time of its last heartbeat, in seconds
+    metadata_offset: offset in that heartbeat
+    shutdown_offset: NOT_SHUTTING_DOWN, or the offset that the other brokers must reach before this broker may stop
     """
 
     heard_s: float
@@ -104,9 +109,10 @@ class Session:
 
 
 class Sessions:
-    """The heartbeats of brokers, at the active controller.  Created when a node becomes active.
+    """The sessions of brokers at the active controller, created when a node becomes the active controller.
 
-    bugs: planted ones (`decisions.py`). timeout_s: maximum silence of a broker.
+    bugs: planted bugs (`decisions.py`)
+    timeout_s: maximum seconds between two heartbeats of a broker
     """
 
     def __init__(
@@ -123,7 +129,7 @@ class Sessions:
         return self._by_broker.setdefault(broker, Session(now_s))
 
     def live(self, broker: int, now_s: float) -> bool:
-        """Return whether the broker sent a heartbeat within a session."""
+        """Return True if the broker sent a heartbeat within the last `timeout_s` seconds."""
         session = self._by_broker.get(broker)
         return session is not None and now_s < session.heard_s + self._timeout_s
 
@@ -131,7 +137,9 @@ class Sessions:
         self._by_broker.pop(broker, None)
 
     def next_deadline_s(self, image: Image) -> float | None:
-        """Return the time when the next unfenced broker exceeds its session; None without such a broker."""
+        """Return the earliest time at which the session of an unfenced broker ends; None if there is no unfenced
+        broker.
+        """
         waiting = [s.heard_s for number, s in self._by_broker.items() if _is_unfenced(image, number)]
         return min(waiting) + self._timeout_s if waiting else None
 
@@ -140,8 +148,8 @@ class Sessions:
         return sorted(n for n in self._by_broker if _is_unfenced(image, n) and not self.live(n, now_s))
 
     def lowest_active_offset(self, image: Image) -> int:
-        """Return the minimum offset reported by a broker that is neither fenced nor shutting down. 2^63 - 1 without
-        any.
+        """Return the minimum offset reported by brokers that are neither fenced nor shutting down; 2^63 - 1 if there
+        are none.
         """
         active = [
             session.metadata_offset
@@ -154,7 +162,9 @@ class Sessions:
 def register(
     image: Image, sessions: Sessions, request: Registration, next_offset: int, now_s: float
 ) -> list[metadata.Record]:
-    """Return the records of a registration. next_offset: the offset of the first of them, which is the broker's epoch.
+    """Return the records of a registration.
+
+    next_offset: offset of the first of these records, which becomes the broker's epoch
 
     Raises Refused if another incarnation of the broker is alive, if a directory belongs to another broker, or if the
     broker does not support the cluster's level of a feature.
@@ -174,7 +184,7 @@ def register(
     record = metadata.RegisterBrokerRecord(
         request.broker,
         incarnation_id=request.incarnation,
-        # A repeated request of the same incarnation keeps its epoch: the answer to the first was lost (KAFKA-16952).
+        # A repeated request of the same incarnation keeps its epoch, because the first answer was lost (KAFKA-16952).
         broker_epoch=known.broker_epoch if again and known is not None else epoch,
         endpoints=request.endpoints,
         features=request.features,
@@ -188,7 +198,7 @@ def register(
     unclean = known is None or request.previous_epoch != known.broker_epoch or not image.keeps_elr
     if not again:
         records += _leave(image, request.broker, sessions.bugs, lost_data=unclean)
-        # The broker may be unfenced by the time of a late repetition: its session goes on.
+        # At a late repetition the broker may already be unfenced, so its session continues.
         sessions.forget(request.broker)
     return records
 
@@ -199,7 +209,7 @@ def epoch_in(records: Iterable[metadata.Record]) -> int:
 
 
 def unregister(image: Image, sessions: Sessions, number: int) -> list[metadata.Record]:
-    """Return the records that remove a broker from the cluster.  Raises Refused if it is not registered."""
+    """Return the records that remove a broker from the cluster.  Raises Refused if the broker is not registered."""
     broker = image.brokers.get(number)
     if broker is None:
         raise Refused(ErrorCode.broker_id_not_registered, f"Broker {number} is not registered.")
@@ -210,8 +220,9 @@ def unregister(image: Image, sessions: Sessions, number: int) -> list[metadata.R
 def heartbeat(
     image: Image, sessions: Sessions, request: Heartbeat, end_offset: int, now_s: float
 ) -> tuple[list[metadata.Record], BrokerState]:
-    """Return the records of a heartbeat, and the state that the broker must enter. end_offset: the end of the log with
-    all decisions so far.
+    """Return the records of a heartbeat, and the state that the broker must enter.
+
+    end_offset: end of the log, including all decisions so far
 
     Raises Refused for a broker that is not registered, or that has another epoch.
     """
@@ -234,8 +245,8 @@ def heartbeat(
 
 
 def fence_stale(image: Image, sessions: Sessions, now_s: float) -> list[metadata.Record]:
-    """Return the records that fence one broker whose session has ended, the first by id.  One at a time, because the
-    partitions of the next broker are decided on the image that results from these records.
+    """Return the records that fence the first broker, by id, whose session has ended.  Only one broker is fenced at a
+    time, because decisions about the partitions of the next broker need the image that results from these records.
     """
     for number in sessions.stale(image, now_s):
         sessions.forget(number)
@@ -252,10 +263,11 @@ def _lose_directories(
     decided: Collection[metadata.Record],
     bugs: Collection[str],
 ) -> Iterator[metadata.Record]:
-    """Remove a broker from the partitions whose replicas it has lost, and record the remaining directories.
+    """Yield the records that remove a broker from the partitions whose replicas it has lost, and that record the
+    remaining directories.
 
-    decided: the other records of the heartbeat, which may have changed the same partitions.  The next heartbeat, which
-    reports the directories again, changes these.
+    decided: other records of the same heartbeat. If they change partitions, no record is yielded, and the next
+        heartbeat, which reports the lost directories again, removes the broker.
     """
     if not directories_are_named(image):
         return
@@ -271,13 +283,13 @@ def _lose_directories(
 
 
 def directories_are_named(image: Image) -> bool:
-    """Return whether records name the directories of replicas; if `metadata.version` is not in use, they do."""
+    """Return True if records name the directories of replicas.  They also do if `metadata.version` is not in use."""
     return image.metadata_version is None or image.metadata_version >= metadata.DIRECTORIES_SINCE
 
 
 def _require_own_directories(image: Image, request: Registration) -> None:
     if image.metadata_version is not None and not request.log_dirs:
-        raise Refused(ErrorCode.invalid_registration, "A broker names its directories.")
+        raise Refused(ErrorCode.invalid_registration, "A broker must name its directories.")
     if image.metadata_version is not None and any(
         each.int < metadata.RESERVED_DIRECTORIES for each in request.log_dirs
     ):
@@ -291,8 +303,8 @@ def _require_own_directories(image: Image, request: Registration) -> None:
 
 
 def _require_features(image: Image, request: Registration) -> None:
-    """Verify the features of a broker; it supports one that it does not name only at level 0, which means not in
-    use.
+    """Verify that a broker supports the feature levels of the cluster.  It supports features that it does not name only
+    at level 0, which means that the feature is not in use.
     """
     supported = levels_of(request.features)
     if image.metadata_version is not None and METADATA_VERSION not in supported:
@@ -306,7 +318,7 @@ def _require_features(image: Image, request: Registration) -> None:
 
 
 def require_broker(image: Image, number: int, epoch: int) -> metadata.RegisterBrokerRecord:
-    """Return the registration of a broker.  Raises Refused if it is not registered, or has another epoch."""
+    """Return the registration of a broker.  Raises Refused if the broker is not registered, or has another epoch."""
     broker = image.brokers.get(number)
     if broker is None:
         raise Refused(ErrorCode.broker_id_not_registered, f"Broker {number} is not registered.")
@@ -324,10 +336,12 @@ def state_of(broker: metadata.RegisterBrokerRecord) -> BrokerState:
 def rules_of(
     image: Image, topic: str, bugs: Collection[str] = (), *, but: int | None = None, also: int | None = None
 ) -> PartitionRules:
-    """Return the rules of a topic's partitions. but, also: a broker that cannot lead, or can, regardless of its
-    registration.
+    """Return the rules of a topic's partitions.
 
-    Decisions about a broker's change are taken before its record is applied.
+    but: broker that cannot lead, regardless of its registration
+    also: broker that can lead, regardless of its registration
+
+    A decision about a change of a broker is made before the record of this change is applied.
     """
 
     def alive(number: int) -> bool:
@@ -345,7 +359,9 @@ def rules_of(
 
 
 def directory_of(image: Image, number: int) -> UUID:
-    """Return the directory where a broker will put a new replica: its only directory, else the unassigned one."""
+    """Return the directory in which a broker will create a new replica: its only directory; UNASSIGNED if it has
+    several or is unknown.
+    """
     broker = image.brokers.get(number)
     if broker is None or len(broker.log_dirs) > 1:
         return metadata.UNASSIGNED
@@ -353,7 +369,7 @@ def directory_of(image: Image, number: int) -> UUID:
 
 
 def is_online(image: Image, number: int, directory: UUID) -> bool:
-    """Return True if a broker can use a directory.  An unknown or unassigned one counts as usable."""
+    """Return True if a broker can use a directory.  An unknown or unassigned directory counts as usable."""
     broker = image.brokers.get(number)
     if directory in (metadata.UNASSIGNED, metadata.MIGRATING) or broker is None or not broker.log_dirs:
         return directory != metadata.LOST
@@ -361,7 +377,7 @@ def is_online(image: Image, number: int, directory: UUID) -> bool:
 
 
 def elects_unclean(image: Image, topic: str, bugs: Collection[str] = ()) -> bool:
-    """Return whether a partition of the topic may get a leader that is not in sync rather than none."""
+    """Return True if a partition of the topic may get a leader that is not in sync instead of no leader."""
     return decisions.may_elect_unclean(effective_config(image, topic, UNCLEAN_ELECTION).lower() == "true", bugs)
 
 
@@ -409,7 +425,7 @@ def _transition(
 
 
 def _leave(image: Image, number: int, bugs: Collection[str], *, lost_data: bool = False) -> Iterator[metadata.Record]:
-    """Return the changes of all partitions when a broker can no longer lead or be in sync."""
+    """Yield the partition changes that follow when a broker can no longer lead or be in sync."""
     for topic, partition in _partitions(image):
         if number in (*partition.isr, *(partition.elr or ()), partition.leader):
             yield from _without(image, topic, partition, number, bugs, lost_data=lost_data)
@@ -431,7 +447,7 @@ def _without(
 
 
 def _join(image: Image, number: int, bugs: Collection[str]) -> Iterator[metadata.Record]:
-    """Return the partition changes that follow when a broker is unfenced."""
+    """Yield the partition changes that follow when a broker is unfenced."""
     for topic, partition in _partitions(image):
         if number in partition.replicas:
             unclean = elects_unclean(image, topic, bugs)

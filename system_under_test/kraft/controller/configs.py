@@ -1,10 +1,11 @@
-"""Topic configs: their definitions, their valid values, and a pure decision over the image that alters them.
+"""Configs of topics and brokers: definitions, valid values, and the decision that alters them, a pure function of the
+image.
 
     alter_configs(image, wanted, ...) -> (records, one result per resource)
 
-APPEND and SUBTRACT change lists only.  An APPEND adds those members to the end of the list that it does not contain
-yet.  As in Kafka, an alteration without effect succeeds without a record; a resource with one bad alteration gets none
-of them.
+APPEND and SUBTRACT only change lists.  An APPEND adds members that the list does not contain yet to the end of the
+list.  As in Kafka, an alteration without effect succeeds without a record; if one alteration of a resource is invalid,
+none of the resource's alterations takes effect.
 """
 
 from __future__ import annotations
@@ -61,8 +62,12 @@ _OPERATIONS = frozenset(ConfigOperation)
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """default: as text. lowest, highest: of numbers. choices: of strings, and of each member of a list.
-    form: the regular expression of a whole list, if its members are no choices.
+    """The definition of a config.
+
+    default: default value, as text
+    lowest, highest: range of a number
+    choices: valid strings, or valid members of a list
+    form: regular expression for a whole list, if `choices` does not restrict its members
     """
 
     type: ConfigType
@@ -74,7 +79,9 @@ class Definition:
 
 
 VALUE_MAX_BYTES = 2**15 - 1
-"""Longest string of Kafka's older versions.  A longer value could be written but not described."""
+"""Maximum size of a value in bytes: the longest string in old versions of Kafka's protocol.  A longer value could be
+written but not described.
+"""
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
@@ -137,7 +144,7 @@ KINDS: Mapping[int, tuple[str, Mapping[str, Definition], ConfigSource]] = {
     metadata.BROKER_RESOURCE: ("broker", OF_BROKERS, ConfigSource.BROKER),
     metadata.GROUP_RESOURCE: ("group", OF_GROUPS, ConfigSource.GROUP),
 }
-"""Type of a resource -> its name, the configs it has, and the source of its overrides."""
+"""Type of a resource -> its name, its configs, and the source of its overrides."""
 
 
 STATIC_OF_BROKERS: Mapping[str, ConfigType] = {
@@ -146,14 +153,14 @@ STATIC_OF_BROKERS: Mapping[str, ConfigType] = {
     "broker.rack": ConfigType.STRING,
     "node.id": ConfigType.INT,
 }
-"""Broker configs that change only at a restart.  Their values come from its registration."""
+"""Broker configs that change only at a restart.  Their values come from the broker's registration."""
 
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
-"""Types of resources without configs here."""
+"""Types of resources that have no configs in this implementation."""
 
 
 class OfBroker(NamedTuple):
-    """A broker's own values."""
+    """Values of a broker from its registration."""
 
     id: int
     host: str
@@ -201,7 +208,10 @@ def about_resource(resource: Any) -> Found:
 
 
 def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[metadata.Record], list[Result]]:
-    """Alter the configs of each resource. wanted: entries of the request, or objects with the same fields."""
+    """Alter the configs of each resource.
+
+    wanted: entries of the request, or objects with the same fields
+    """
 
     def decide(resource: Resource) -> tuple[list[metadata.Record], Found]:
         check_resource(image, resource.resource_type, resource.resource_name)
@@ -211,7 +221,7 @@ def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[metada
         wanted, about_resource, decide, named=attrgetter("resource_type", "resource_name"), what="resource"
     )
     if image.keeps_elr:
-        # Replicas eligible under the old number need not hold all records acknowledged under the new one.
+        # Replicas eligible under the old number may lack records that are acknowledged under the new number.
         changed = [each for each in records if isinstance(each, metadata.ConfigRecord) and each.name == MIN_INSYNC]
         records += [
             metadata.ClearElrRecord(each.resource_name if each.resource_type == metadata.TOPIC_RESOURCE else "")
@@ -221,7 +231,9 @@ def alter_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[metada
 
 
 def replace_configs(image: Image, wanted: Sequence[Resource]) -> tuple[list[metadata.Record], list[Result]]:
-    """Replace as the older AlterConfigs does: overrides that a resource does not name are removed."""
+    """Replace all configs of each resource, as the older AlterConfigs does: overrides that the request does not name
+    are removed.
+    """
 
     def completed(resource: Resource) -> Resource:
         given = tuple(Alteration(each.name, ConfigOperation.SET, each.value) for each in resource.configs)
@@ -240,10 +252,11 @@ def describe_configs(
     resource_type: int = metadata.TOPIC_RESOURCE,
     broker: OfBroker | None = None,
 ) -> list[Described]:
-    """Return every config of an existing resource, or those of `names` that exist, by name.
+    """Return every config of an existing resource, or the existing configs among `names`, by name.
 
-    A broker's override takes precedence over the one for all brokers, whose resource has no name. broker: if the
-    resource is one of the cluster's brokers.
+    A broker's override takes precedence over the override for all brokers, whose resource name is empty.
+
+    broker: values of the broker, if the resource is a registered broker
     """
     _, known, own = KINDS[resource_type]
     sources = [(own, image.configs(resource, resource_type))]
@@ -265,8 +278,10 @@ def describe_configs(
 
 
 def effective_config(image: Image, topic: str | None, name: str) -> str:
-    """Return the effective value of a topic's config: its own, else that of the active controller as a node, else that
-    of all nodes, else the default. topic: None for the value without any topic.
+    """Return the effective value of a topic's config: the topic's override, else the override of the node of the active
+    controller, else the override of all nodes, else the default.
+
+    topic: None for the value that applies to topics without an override
     """
     sources = [] if topic is None else [image.configs(topic)]
     if image.controller is not None:
@@ -276,9 +291,11 @@ def effective_config(image: Image, topic: str | None, name: str) -> str:
 
 
 def list_resources(image: Image, wanted: Collection[int], brokers: Collection[str]) -> list[tuple[int, str]] | None:
-    """Return (type, name) of each resource that has or can have configs, by type and name (KIP-1142).
+    """Return (type, name) of each resource that has or can have configs, by type and name (KIP-1142); None if a wanted
+    type is unsupported.
 
-    wanted: types; empty: all. brokers: their names.  None if there are no resources of a wanted type.
+    wanted: types of resources; empty for all types
+    brokers: names of the brokers
     """
     names: Mapping[int, Collection[str]] = {
         metadata.TOPIC_RESOURCE: image.topics,
@@ -296,11 +313,11 @@ def check_resource(image: Image, resource_type: int, resource_name: str) -> None
     """Raise Refused if this resource has no configs here."""
     error, words = ErrorCode.invalid_request, ""
     if resource_type not in KINDS:
-        words = f"Resources of type {resource_type} have no configs here."
+        words = f"Resources of type {resource_type} have no configs."
     elif resource_type == metadata.BROKER_RESOURCE and resource_name and not resource_name.isdecimal():
-        words = f"A broker is named by its number, not {resource_name!r}."
+        words = f"The name of a broker must be its number, not {resource_name!r}."
     elif resource_type == metadata.GROUP_RESOURCE and not resource_name:
-        words = "A group has a name."
+        words = "The name of the group is empty."
     elif resource_type == metadata.TOPIC_RESOURCE and resource_name not in image.topics:
         error, words = ErrorCode.unknown_topic_or_partition, f"The topic '{resource_name}' does not exist."
     if words:
@@ -343,18 +360,23 @@ def _changes(image: Image, resource: Resource) -> list[metadata.Record]:
 
 
 def _check_of_broker(image: Image, broker: str, alteration: Alteration) -> None:
-    """Raises Refused.  broker: its number; "" for all."""
+    """Raise Refused if the config cannot be altered for a broker.
+
+    broker: number of the broker; "" for all brokers
+    """
     name = alteration.name
     if name in STATIC_OF_BROKERS:
-        raise Refused(ErrorCode.invalid_request, f"The config {name} changes only when the broker starts anew.")
+        raise Refused(ErrorCode.invalid_request, f"The config {name} changes only when the broker restarts.")
     fixed = broker or alteration.config_operation == ConfigOperation.DELETE
     if name == MIN_INSYNC and image.keeps_elr and fixed:
-        words = f"While eligible leaders are kept, {name} is one number for the cluster, and no broker has its own."
+        words = f"While eligible leaders are kept, {name} cannot be set for one broker or removed for the cluster."
         raise Refused(ErrorCode.invalid_config, words)
 
 
 def _why_not_altered(alteration: Alteration, overrides: Mapping[str, str], resource_type: int) -> str | None:
-    """Return the reason why a config cannot be altered so; None if it can.  Raises Refused for an unknown operation."""
+    """Return the reason why a config cannot be altered in this way; None if it can.  Raises Refused for an unknown
+    operation.
+    """
     name, operation = alteration.name, alteration.config_operation
     kind, known, _ = KINDS[resource_type]
     if operation not in _OPERATIONS:
@@ -372,7 +394,7 @@ def _why_not_altered(alteration: Alteration, overrides: Mapping[str, str], resou
 
 
 def _after(alteration: Alteration, overrides: Mapping[str, str], known: Mapping[str, Definition]) -> str | None:
-    """Return the value of the config after an alteration; None if it has no override then."""
+    """Return the override of a config after an alteration; None if it then has none."""
     name, operation, value = alteration.name, alteration.config_operation, alteration.value
     if operation == ConfigOperation.SET:
         return value

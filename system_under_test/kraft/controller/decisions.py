@@ -1,7 +1,7 @@
 """The decisions on which the safety of brokers and partitions depends, each a pure function with one planted bug.
 
-A planted bug is a name in `bugs`.  It changes the outcome of one function of this file and nothing else.  JIRA numbers
-name the faults of Apache Kafka that a bug repeats.
+A planted bug is active if `bugs` contains its name.  It changes the result of one function of this file and nothing
+else.  A JIRA number names the bug of Apache Kafka that a planted bug reproduces.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ BUGS: dict[str, str] = {
 
 
 def epoch_of_registration(record_offset: int, former_epoch: int | None, bugs: Collection[str] = ()) -> int:
-    """Return the epoch of a new incarnation: the offset of its record, which no other registration ever has.
+    """Return the epoch of a new incarnation: the offset of its record, which is unique among registrations.
 
-    former_epoch: of the incarnation before, None if there was none.
+    former_epoch: epoch of the previous incarnation; None if there was none
     """
     if STALE_BROKER_EPOCH in bugs and former_epoch is not None:
         return former_epoch
@@ -58,57 +58,61 @@ def epoch_of_registration(record_offset: int, former_epoch: int | None, bugs: Co
 
 
 def is_fenced_at_first(bugs: Collection[str] = ()) -> bool:
-    """Return whether a new incarnation is registered as fenced, until it has applied its own registration."""
+    """Return True if a new incarnation is registered as fenced, and stays fenced until it has applied its own
+    registration.
+    """
     return REGISTERS_UNFENCED not in bugs
 
 
 def renews_session(bugs: Collection[str] = ()) -> bool:
-    """Return whether a heartbeat renews the broker's session."""
+    """Return True if a heartbeat renews the broker's session."""
     return SESSION_NOT_RENEWED not in bugs
 
 
 def expects_heartbeat(fenced: bool, bugs: Collection[str] = ()) -> bool:
-    """Return whether a new controller expects a heartbeat of a broker that it knows only from the log."""
+    """Return True if a new controller expects a heartbeat of a broker that it knows only from the log."""
     return not fenced and FAILOVER_FORGETS_SESSIONS not in bugs
 
 
 def fences_by_record(bugs: Collection[str] = ()) -> bool:
-    """Return whether the end of a session is written to the log, from which alone a successor learns of it."""
+    """Return True if the end of a session is written to the log.  A successor can only learn of it from the log."""
     return FENCE_WITHOUT_RECORD not in bugs
 
 
 def knows_its_registration(metadata_offset: int, broker_epoch: int, bugs: Collection[str] = ()) -> bool:
-    """Return whether a broker has applied the record of its own registration.
+    """Return True if a broker has applied the record of its own registration.
 
-    On a busy log the broker never reaches the end, so no more is required (KAFKA-13959).
+    Nothing more is required, because on a busy log the broker never reaches the end (KAFKA-13959).
     """
     return metadata_offset >= broker_epoch or UNFENCE_EARLY in bugs
 
 
 def proposal_is_old(proposed_on: int, partition_epoch: int, bugs: Collection[str] = ()) -> bool:
-    """Return whether the partition changed after the version `proposed_on` on which a leader made its proposal."""
+    """Return True if the partition changed after the partition epoch `proposed_on` on which the leader based its
+    proposal.
+    """
     return proposed_on < partition_epoch and ISR_IGNORES_PARTITION_EPOCH not in bugs
 
 
 def may_be_in_sync(fenced: bool, shutting_down: bool, bugs: Collection[str] = ()) -> bool:
-    """Return whether a registered broker may be in an in-sync set."""
+    """Return True if a registered broker may be in an in-sync set."""
     return not (fenced or shutting_down) or FENCED_JOINS_ISR in bugs
 
 
 def may_lead(fenced: bool, shutting_down: bool, bugs: Collection[str] = ()) -> bool:
-    """Return whether a registered broker may become the leader of a partition (KIP-841)."""
+    """Return True if a registered broker may become the leader of a partition (KIP-841)."""
     return not fenced and (not shutting_down or LEAVING_BROKER_LEADS in bugs)
 
 
 def is_this_incarnation(proposed_epoch: int, registered_epoch: int, bugs: Collection[str] = ()) -> bool:
-    """Return whether a leader means the currently registered incarnation: an earlier one may have had data that this
-    one lost.
+    """Return True if a leader's proposal refers to the currently registered incarnation.  An earlier incarnation may
+    have had data that the current one lost.
     """
     return proposed_epoch == registered_epoch or STALE_EPOCH_JOINS_ISR in bugs
 
 
 def may_elect_unclean(configured: bool, bugs: Collection[str] = ()) -> bool:
-    """Return whether losing acknowledged data is preferred to having no leader: only if the topic's config says so."""
+    """Return True if losing acknowledged data is preferred to having no leader, as the topic's config determines."""
     return configured or UNCLEAN_BY_DEFAULT in bugs
 
 
@@ -122,18 +126,21 @@ def lost_replicas(unclean_shutdown: Collection[int], bugs: Collection[str] = ())
 
 
 def reassignment_is_done(needed: Collection[int], in_sync: Collection[int], bugs: Collection[str] = ()) -> bool:
-    """Return whether a reassignment can remove what it removes.
+    """Return True if a reassignment is complete, so that its old replicas can be removed.
 
-    needed: replicas that must be in sync. in_sync: those that remain and are in sync.
+    needed: replicas that must be in sync
+    in_sync: replicas that remain and are in sync
     """
     return bool(in_sync) and (set(needed) <= set(in_sync) or REASSIGNMENT_DONE_EARLY in bugs)
 
 
 def topic_id_after_change(topic_id: UUID, bugs: Collection[str] = ()) -> UUID:
-    """Return the topic id of a changed partition: the one that it had (KAFKA-14190)."""
+    """Return the topic id of a changed partition, which must not change (KAFKA-14190)."""
     return uuid5(topic_id, "changed") if TOPIC_ID_LOST_ON_CHANGE in bugs else topic_id
 
 
 def configs_go_with_topic(bugs: Collection[str] = ()) -> bool:
-    """Return whether a deleted topic's configs are removed with it: no separate record removes them (KIP-631)."""
+    """Return True if a deleted topic's configs are removed with it, because no separate record removes the configs
+    (KIP-631).
+    """
     return DELETES_TOPIC_KEEPS_CONFIGS not in bugs

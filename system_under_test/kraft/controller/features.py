@@ -1,11 +1,11 @@
-"""Features and their levels (KIP-584, KIP-1022): what this software understands.
+"""Features and their levels that this software supports (KIP-584, KIP-1022).
 
 A cluster agrees on a level of each feature in a FeatureLevel record.  Records of unknown types are kept and skipped,
-because a node that is not upgraded yet must continue.  A *level* above the supported ones has the opposite effect: the
-records after it have an unknown meaning, so this node must not serve from them.
+because a node that is not upgraded yet must continue.  But after a *level* above the supported levels, records have an
+unknown meaning, so this node must not serve requests from them.
 
-`kraft.version` is no such record: the quorum agrees on it by a control record (`raft/changes.py`).  So a decision here
-receives its level as an argument, and writes no record of it.
+`kraft.version` has no FeatureLevel record: the quorum agrees on it by a control record (`raft/changes.py`).  So the
+decisions of this file receive its level as an argument, and write no record of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUPPORTED: Mapping[str, range] = {
     "streams.version": range(2),
     "transaction.version": range(3),
 }
-"""The levels of each feature that this software understands.  Level 0 means that the feature is not in use."""
+"""Feature -> levels that this software supports.  Level 0 means that the feature is not in use."""
 
 
 _RECORDS_CHANGE_AT = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
@@ -49,7 +49,9 @@ def supported_ranges() -> tuple[metadata.FeatureRange, ...]:
 
 
 def why_not_served(image: Image) -> str | None:
-    """Return why no request may be answered from this image, one clause; None if all its levels are supported."""
+    """Return one clause that says why no request may be answered from this image; None if all its levels are
+    supported.
+    """
     for name, level in sorted(image.features.items()):
         known = SUPPORTED.get(name)
         if known is None:
@@ -61,7 +63,11 @@ def why_not_served(image: Image) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LevelWanted:
-    """level 0 removes the feature. may_fall: True if a downgrade is intended."""
+    """A wanted level of a feature.
+
+    level: 0 removes the feature
+    may_fall: True if a downgrade is intended
+    """
 
     feature: str
     level: int
@@ -69,7 +75,10 @@ class LevelWanted:
 
 
 def about_level(each: Any) -> Found:
-    """each: a wanted level, or an entry of the request."""
+    """Return the fields that identify a level in a result.
+
+    each: wanted level, or entry of the request
+    """
     return {"feature": each.feature}
 
 
@@ -80,9 +89,9 @@ def update_features(
     *,
     controllers: Collection[int] = (),
 ) -> tuple[list[metadata.Record], list[Result]]:
-    """Set feature levels, all of them or none (KIP-584).  Results are in the order of the request.
+    """Set either all of these feature levels or none (KIP-584).  Results are in the order of the request.
 
-    controllers: the other voters, which must be registered so that their supported levels are known.
+    controllers: the other voters, which must be registered so that their supported levels are known
     """
     problems: list[Refused | None] = []
     for each in wanted:
@@ -104,8 +113,8 @@ def update_features(
 
 
 def elr_safety(image: Image) -> list[metadata.Record]:
-    """Return the configs that must be set before eligible leaders are kept: then `min.insync.replicas` is one number
-    for the whole cluster, unless a topic has its own.
+    """Return the records of configs that must be set before eligible leaders are kept.  From then on
+    `min.insync.replicas` is one number for the whole cluster, unless a topic has its own.
     """
     records: list[metadata.Record] = []
     if MIN_INSYNC not in image.configs("", metadata.BROKER_RESOURCE):
@@ -161,5 +170,7 @@ def _check_level(
 
 
 def levels_of(features: Sequence[metadata.FeatureRange]) -> dict[str, range]:
-    """Return the levels that a registered node supports; a feature that it does not name is supported at 0 alone."""
+    """Return the levels that a registered node supports.  A feature that the node does not name is only supported at
+    level 0.
+    """
     return {each.name: range(each.level_min, each.level_max + 1) for each in features}

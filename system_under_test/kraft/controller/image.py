@@ -2,25 +2,26 @@
 
     replay(record) changes the image;  no other code may change metadata.
 
-A controller keeps two of them: the committed one, which answers reads, and the speculative one, which also contains
-appended and uncommitted records and is the input of `decide` functions.  Losing leadership means `speculative =
-committed.copy()`.
+A controller has two images: the committed image, which answers reads, and the speculative image, which also contains
+records that are appended but uncommitted, and which is the input of `decide` functions.  When a controller loses
+leadership, `speculative = committed.copy()`.
 
 Entries.  An image is a set of entries, each a record with a key: a topic by its id, a partition by topic id and number,
 a config by resource and name, a broker by its id.  Some records replace an entry, some change a part of one
-(`PartitionChangeRecord`, `UnfenceBrokerRecord`), and some remove entries.  `records()` writes all entries out: a log
-with just these gives the same image, which is what a snapshot is.
+(`PartitionChangeRecord`, `UnfenceBrokerRecord`), and some remove entries.  `records()` returns all entries: a replay of
+exactly these records results in the same image.  A snapshot contains these records.
 
 State hash.
 
     state_hash = XOR over all entries of int64(BLAKE2b-8(encoded record)), big-endian and signed; 0 if there are none
 
-so it depends neither on the order of records nor on how often each is replayed, and it is that of a snapshot's records.
-A small image is hashed each time from its content, so that the hash covers everything that readers see.  For a large
-one the sum is kept, and updated when it is read: an entry that changed a hundred times in between is hashed once.  From
-time to time it is also computed from the content.
+The hash depends neither on the order of records nor on the number of replays of each, and a replay of a snapshot
+results in the same hash.  The hash of a small image is computed from its content at each read, so that it covers
+everything that readers see.  The hash of a large image is stored and updated at each read: an entry that changed a
+hundred times between two reads is hashed once.  From time to time the hash of a large image is also computed from its
+content.
 
-Unknown records (`UnknownRecord`) are kept unchanged, each a separate entry, and have no other effect.  Records between
+Each unknown record (`UnknownRecord`) is kept unchanged as a separate entry, and has no other effect.  Records between
 BeginTransaction and EndTransaction (KIP-868) take effect together at the end, or never.
 """
 
@@ -39,7 +40,9 @@ from system_under_test.kraft.controller.decisions import configs_go_with_topic, 
 from system_under_test.kraft.records import metadata
 
 HASHED_ANEW_MAX = 128
-"""An image with more entries is hashed from its content only every HASHED_ANEW_EVERY-th time."""
+"""Maximum number of entries of an image whose hash is computed from its content at each read; for a larger image this
+happens at every HASHED_ANEW_EVERY-th read.
+"""
 HASHED_ANEW_EVERY = 1024
 
 R = TypeVar("R", bound=metadata.Record)
@@ -56,9 +59,10 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class RecordTable:
-    """Table by which records of one type become entries.
+    """Description of the records of one type that become entries.
 
-    key: record -> its key in the table. removes: whether the record removes its entry instead of setting it.
+    key: returns the key of a record's entry
+    removes: returns True if the record removes its entry instead of setting it
     """
 
     key: Callable[[Any], Hashable]
@@ -76,7 +80,7 @@ TABLES: dict[type[metadata.Record], RecordTable] = {
     metadata.DelegationTokenRecord: RecordTable(lambda r: r.token_id),
     metadata.AccessControlEntryRecord: RecordTable(lambda r: r.id),
 }
-"""Types whose entries are kept as written, in the order of a snapshot."""
+"""Types of records whose entries are the unchanged records, in the order of a snapshot."""
 
 REMOVERS: dict[type[metadata.Record], tuple[type[metadata.Record], Callable[[Any], Hashable]]] = {
     metadata.RemoveUserScramCredentialRecord: (metadata.UserScramCredentialRecord, lambda r: (r.name, r.mechanism)),
@@ -84,16 +88,17 @@ REMOVERS: dict[type[metadata.Record], tuple[type[metadata.Record], Callable[[Any
     metadata.RemoveAccessControlEntryRecord: (metadata.AccessControlEntryRecord, lambda r: r.id),
     metadata.UnregisterControllerRecord: (metadata.RegisterControllerRecord, lambda r: r.controller_id),
 }
-"""Types that remove an entry of another type, and the key of that entry."""
+"""Types of records that remove an entry of another type -> that type, and the key of the entry."""
 
 
 class Image:
-    """Read an image through its properties; never change returned values, and do not keep it.
+    """The metadata image.  Readers use its properties; they must neither change nor keep the returned values.
 
     `copy` costs one shallow copy of each table.  Afterwards both images share the maps of partitions and of configs,
-    and each copies a map before its first change: ten thousand partitions of a topic cost one copy.
+    and each image copies a map before its first change: changes of ten thousand partitions of a topic cost one copy.
 
-    bugs: planted ones of the controller. controller: the id of the node that decides on the image, if any.
+    bugs: planted bugs of the controller
+    controller: id of the node that decides on the image; None if there is none
     """
 
     def __init__(self, bugs: Collection[str] = (), controller: int | None = None) -> None:
@@ -127,13 +132,15 @@ class Image:
 
     @property
     def metadata_version(self) -> int | None:
-        """Return the level of `metadata.version`, which determines the versions of records; None without any."""
+        """Return the level of `metadata.version`, which determines the versions of records; None if it is not in
+        use.
+        """
         held = self.table(metadata.FeatureLevelRecord).get("metadata.version")
         return None if held is None else held.level
 
     @property
     def keeps_elr(self) -> bool:
-        """Return whether eligible leader replicas are kept (KIP-966)."""
+        """Return True if eligible leader replicas are kept (KIP-966)."""
         held = self.table(metadata.FeatureLevelRecord).get("eligible.leader.replicas.version")
         return held is not None and held.level > 0
 
@@ -149,15 +156,15 @@ class Image:
 
     @property
     def in_transaction(self) -> bool:
-        """Return whether a metadata transaction is open.
+        """Return True if a metadata transaction is open.
 
-        Its records have no effect yet, so no snapshot can be taken.
+        The records of an open transaction have no effect yet, so no snapshot can be taken.
         """
         return self._transaction is not None
 
     @property
     def state_hash(self) -> int:
-        """See the module's formula; an int64."""
+        """Return the state hash (the formula is in the module's docstring), an int64."""
         self._reads_of_hash += 1
         self._hash_what_changed()
         if len(self._hashes) <= HASHED_ANEW_MAX or self._reads_of_hash % HASHED_ANEW_EVERY == 0:
@@ -165,14 +172,14 @@ class Image:
         return self._state_hash
 
     def hash_of_content(self) -> int:
-        """Return the state hash, computed from every entry; the cost grows with their number."""
+        """Return the state hash, computed from every entry.  The cost grows with the number of entries."""
         total = 0
         for record in self.records():
             total ^= _hash_of(record)
         return total
 
     def table(self, kind: type[R]) -> Mapping[Hashable, R]:
-        """Return the entries of one type of TABLES, by key."""
+        """Return the entries of one type in TABLES, by key."""
         return self._tables[kind]  # type: ignore[return-value]
 
     def topic_of(self, topic_id: UUID) -> Topic | None:
@@ -214,9 +221,9 @@ class Image:
         return twin
 
     def replay(self, record_value: bytes) -> metadata.Record | metadata.UnknownRecord:
-        """Apply one record (the value of a data record of the log), and return it.
+        """Apply one record (the value of a data record of the log), and return it decoded.
 
-        Raises CorruptRecord if it cannot be decoded or does not fit the image; the image is then unchanged.
+        Raises CorruptRecord if the record cannot be decoded or contradicts the image; the image is then unchanged.
         """
         record = metadata.decode(record_value)
         if self._transaction is None:
@@ -226,7 +233,7 @@ class Image:
         return record
 
     def apply(self, record: metadata.Record | metadata.UnknownRecord) -> None:
-        """Act like `replay`, on a record that is decoded already."""
+        """Apply a decoded record, like `replay`."""
         kind = type(record)
         if self._transaction is None or kind in _ENDS_TRANSACTION:
             _APPLY[kind](self, record)
@@ -250,18 +257,18 @@ class Image:
         self._changed[metadata.UnknownRecord, len(self._unknown)] = record
 
     def _enter(self, record: metadata.Record) -> None:
-        """Enter a record of a type of TABLES."""
+        """Apply a record of a type in TABLES."""
         kind = type(record)
         table = TABLES[kind]
         self._set(kind, table.key(record), None if table.removes(record) else record)
 
     def _take_away(self, record: metadata.Record) -> None:
-        """Apply a record of a type of REMOVERS."""
+        """Apply a record of a type in REMOVERS."""
         of, key = REMOVERS[type(record)]
         self._set(of, key(record), None)
 
     def _set(self, kind: type[metadata.Record], key: Hashable, record: metadata.Record | None) -> None:
-        """Set one entry of a table; None removes it."""
+        """Set one entry of a table, or remove it if `record` is None."""
         if record is None:
             self._tables[kind].pop(key, None)
         else:
@@ -306,7 +313,7 @@ class Image:
     def _create_topic(self, record: metadata.TopicRecord) -> None:
         known = self._topics.get(record.name)
         if self._names.get(record.topic_id, record.name) != record.name:
-            raise metadata.CorruptRecord(f"topic id {record.topic_id} is given to {record.name} and to another topic")
+            raise metadata.CorruptRecord(f"topic id {record.topic_id} belongs to {record.name} and to another topic")
         if known is not None and known.id != record.topic_id:
             raise metadata.CorruptRecord(
                 f"topic {record.name} is created twice, as {known.id} and as {record.topic_id}"
@@ -349,7 +356,7 @@ class Image:
         self._keep_partition(topic, after)
 
     def _clear_elr(self, record: metadata.ClearElrRecord) -> None:
-        """Clear eligible leaders; Kafka counts this as a change of each partition that had any."""
+        """Clear eligible leaders.  As in Kafka, this counts as a change of each partition that had eligible leaders."""
         if record.topic and record.topic not in self._topics:
             raise metadata.CorruptRecord(
                 f"a record clears the eligible leaders of topic {record.topic}, which does not exist"
@@ -392,7 +399,7 @@ class Image:
             del self._configs[resource], self._own_configs[resource]
 
     def _nothing(self, record: metadata.NoOpRecord) -> None:
-        """Do nothing; a NoOp only shows that the controller is alive."""
+        """Do nothing, because a NoOp record only shows that the controller is alive."""
 
     def _hash_what_changed(self) -> None:
         for key, record in self._changed.items():
@@ -407,8 +414,8 @@ class Image:
 def changed(partition: metadata.PartitionRecord, change: metadata.PartitionChangeRecord) -> metadata.PartitionRecord:
     """Return the partition after a change (KIP-631).
 
-    Every change raises the partition epoch.  The leader epoch rises with every change that names a leader.  If the
-    number of replicas changes without directories, none is known any more.
+    Every change increments the partition epoch, and every change that names a leader increments the leader epoch.
+    After a change of the number of replicas without directories, all directories are unknown.
     """
     changes: dict[str, Any] = {
         name: value
@@ -430,12 +437,15 @@ def changed(partition: metadata.PartitionRecord, change: metadata.PartitionChang
 
 @lru_cache(maxsize=4096)
 def _topic_record(name: str, id: int) -> metadata.TopicRecord:
-    """id: as a number, which hashes cheaply."""
+    """Return the record of a topic.
+
+    id: topic id as a number, which is cheaper to hash than a UUID
+    """
     return metadata.TopicRecord(name, UUID(int=id))
 
 
 _config_record = lru_cache(maxsize=4096)(metadata.ConfigRecord)
-"""A small image writes out the same few records for each of its hashes."""
+"""Cached, because a small image needs the same few records for each of its hashes."""
 
 
 @lru_cache(maxsize=4096)
@@ -445,7 +455,9 @@ def _hash_of_new(record: metadata.Record | metadata.UnknownRecord) -> int:
 
 _HASHES_MAX = 8192
 _hashes: dict[int, tuple[metadata.Record | metadata.UnknownRecord, int]] = {}
-"""id of a record -> that record, which keeps the id in use, and its hash: a record never changes."""
+"""`id()` of a record -> the record and its hash.  A record never changes, and the reference to it keeps its `id()`
+unique.
+"""
 
 
 def _hash_of(record: metadata.Record | metadata.UnknownRecord) -> int:
@@ -482,7 +494,11 @@ _ENDS_TRANSACTION = frozenset({metadata.EndTransactionRecord, metadata.AbortTran
 
 
 class Refused(Exception):
-    """error: as Kafka answers it.  message: one sentence for the client."""
+    """The controller refuses a request, or one of its entries.
+
+    error: Kafka's error code of the answer
+    message: one sentence for the client
+    """
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)

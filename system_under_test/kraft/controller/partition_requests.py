@@ -1,25 +1,25 @@
-"""Requests that change partitions, and duties of the active controller: pure decisions over the image, on the rules of
-`partition_rules.py`.
+"""Requests that change partitions, and duties of the active controller: pure decisions over the image, with the rules
+of `partition_rules.py`.
 
 alter_partitions(image, leader, ...) -> (records, one answer per partition)   a leader's in-sync sets (KIP-497)
 elect_leaders(image, wanted, ...)    -> (records, one answer per partition)   KIP-183, KIP-460
 reassign_partitions(image, wanted)   -> (records, one answer per partition)   KIP-455
-reassignments(image, wanted)         -> what is under way
+reassignments(image, wanted)         -> the reassignments in progress
 assign_directories(image, broker, ...) -> (records, one answer per partition)  KIP-858
 allocate_producer_ids(image, ...)    -> (records, the first id of a block)     KIP-730
 
-*Duties.*  Periodic tasks of the active controller, with their times.  Pure: the node sets a timer and appends the
-records.
+*Duties.*  Periodic tasks of the active controller, with their times.
+They are pure, too: the node sets a timer and appends the records.
 
 duties = Duties(image, now_s, settings)     when a node becomes the active controller
 duties.next_due_s(image)                    when `perform` has something to do
-duties.perform(image, now_s) -> records     of one duty that is due; then ask again
+duties.perform(image, now_s) -> records     of one duty that is due; then call `next_due_s` again
 
-abort       a metadata transaction that the controller before this one has not ended
-bootstrap   the levels of features, if the log holds none
+abort       a metadata transaction that the previous controller has not ended is aborted
+bootstrap   feature levels are written, if the log contains none
 fencing     a broker whose session has ended is fenced, one at a time
-balance     partitions whose first replica could lead again get it as their leader, if too many are led by others
-no-op       a record without meaning, after a while without any other: brokers see that their metadata is fresh
+balance     partitions whose first replica can lead again get this replica as their leader, if too many have another one
+no-op       after a while without records, an empty record shows brokers that their metadata is fresh
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ PRODUCER_IDS_END = 2**63 - 1 - PRODUCER_IDS_OF_A_BLOCK
 
 
 def about_partition(which: tuple[Any, ...]) -> Found:
-    """which: topic, number, and more.  Kafka names the number in two ways.  now: the partition after the request."""
+    """Return the fields that identify a partition in a result.  Kafka has two names for the number of a partition.
+
+    which: topic, number, and other fields
+    """
     topic, number, *_ = which
     return {"topic": topic, "partition_index": number, "partition_id": number, "now": None}
 
@@ -53,7 +56,7 @@ def about_partition(which: tuple[Any, ...]) -> Found:
 def _changed(
     partition: metadata.PartitionRecord, record: metadata.PartitionChangeRecord | None
 ) -> tuple[list[metadata.Record], Found]:
-    """Return the records of a partition's change, and its state after it."""
+    """Return the records of a partition's change, and the state of the partition after the change."""
     if record is None:
         return [], {"now": partition}
     return [record], {"now": changed(partition, record)}
@@ -66,7 +69,9 @@ def alter_partitions(
     wanted: Sequence[tuple[UUID, int, partition_rules.AlterPartition]],
     bugs: Collection[str] = (),
 ) -> tuple[list[metadata.Record], list[Result]]:
-    """Accept the in-sync sets that a leader proposes, partition by partition. wanted: (topic id, partition, proposal).
+    """Decide on the in-sync sets that a leader proposes, partition by partition.
+
+    wanted: (topic id, partition, proposal) of each partition
 
     Raises Refused if the broker is not registered with this epoch, or if a partition is named twice.
     """
@@ -100,10 +105,13 @@ def elect_leaders(
     election: partition_rules.Election,
     bugs: Collection[str] = (),
 ) -> tuple[list[metadata.Record], list[Result]]:
-    """Elect a leader for each partition.  wanted: (topic, partition); None: every partition that needs one.
+    """Elect a leader for each partition that needs an election.
 
-    A preferred election needs one if the first replica does not lead; an unclean one if there is no leader.  A request
-    for all partitions has no answers for those that need none.  Raises Refused if a partition is named twice.
+    wanted: (topic, partition) of each partition; None for all partitions
+
+    A partition needs a preferred election if its first replica does not lead, and an unclean election if it has no
+    leader.  For all partitions (None), those that need no election have no result.  Raises Refused if a partition is
+    named twice.
     """
     _require_each_once(wanted or ())
     preferred = election is partition_rules.Election.PREFERRED
@@ -114,7 +122,7 @@ def elect_leaders(
     def decide(which: tuple[str, int]) -> tuple[list[metadata.Record], Found]:
         partition = _existing(image, *which)
         if needs_none(partition):
-            raise Refused(ErrorCode.election_not_needed, "It has this leader.")
+            raise Refused(ErrorCode.election_not_needed, "The partition already has this leader.")
         record = partition_rules.change(
             partition, partition_rules.Wanted(election=election), brokers.rules_of(image, which[0], bugs)
         )
@@ -139,9 +147,10 @@ def reassign_partitions(
     *,
     factor_may_change: bool = True,
 ) -> tuple[list[metadata.Record], list[Result]]:
-    """Begin, change or cancel reassignments.  wanted: (topic, partition, replicas); replicas None: cancel.
+    """Begin, change or cancel reassignments.  Raises Refused if a partition is named twice.
 
-    Raises Refused if a partition is named twice.
+    wanted: (topic, partition, replicas) of each partition; replicas None to cancel its reassignment
+    factor_may_change: True if a reassignment may change the number of replicas
     """
     _require_each_once((name, number) for name, number, _ in wanted)
 
@@ -157,7 +166,10 @@ def reassign_partitions(
 def reassignments(
     image: Image, wanted: Mapping[str, Sequence[int]] | None
 ) -> dict[str, list[metadata.PartitionRecord]]:
-    """Return the partitions whose replicas are being changed, by topic. wanted: partitions of topics; None: of all."""
+    """Return the partitions whose reassignment is in progress, by topic.
+
+    wanted: topic -> partition numbers; None for all partitions
+    """
     found: dict[str, list[metadata.PartitionRecord]] = {}
     for name, number in _all(image):
         partition = image.topics[name].partitions[number]
@@ -170,13 +182,15 @@ def reassignments(
 def assign_directories(
     image: Image, broker: int, broker_epoch: int, wanted: Sequence[tuple[UUID, int, UUID]], bugs: Collection[str] = ()
 ) -> tuple[list[metadata.Record], list[Result]]:
-    """Record a broker's report of its replicas' directories (KIP-858). wanted: (topic id, partition, directory).
+    """Record the directories of replicas that a broker reports (KIP-858).
 
-    A replica in a directory that the broker has lost leaves the in-sync set.  Raises Refused as `alter_partitions`, and
-    if records name no directories.
+    wanted: (topic id, partition, directory) of each replica
+
+    A replica in a directory that the broker has lost leaves the in-sync set.  Raises Refused like `alter_partitions`,
+    and if records do not name directories.
     """
     if not brokers.directories_are_named(image):
-        raise Refused(ErrorCode.unsupported_version, "The level of metadata.version has no directories.")
+        raise Refused(ErrorCode.unsupported_version, "Records at this level of metadata.version have no directories.")
     brokers.require_broker(image, broker, broker_epoch)
 
     def decide(each: tuple[UUID, int, UUID]) -> tuple[list[metadata.Record], Found]:
@@ -199,16 +213,16 @@ def assign_directories(
 
 
 def allocate_producer_ids(image: Image, broker: int, broker_epoch: int) -> tuple[list[metadata.Record], int]:
-    """Allocate a block of PRODUCER_IDS_OF_A_BLOCK unused ids.  Returns its first id.
+    """Allocate a block of PRODUCER_IDS_OF_A_BLOCK unused ids, and return its first id.
 
-    The block is returned to the broker only after its record is committed: otherwise a successor would allocate it
-    again.  Raises Refused if the broker is not registered with this epoch, or if no ids are left.
+    The broker must receive the block only after the record is committed, because otherwise a successor could allocate
+    the block again.  Raises Refused if the broker is not registered with this epoch, or if no ids are left.
     """
     brokers.require_broker(image, broker, broker_epoch)
     held = list(image.table(metadata.ProducerIdsRecord).values())
     first = held[0].next_producer_id if held else 0
     if first > PRODUCER_IDS_END:
-        raise Refused(ErrorCode.unknown_server_error, "All producer ids have been handed out.")
+        raise Refused(ErrorCode.unknown_server_error, "All producer ids have been allocated.")
     return [metadata.ProducerIdsRecord(broker, broker_epoch, first + PRODUCER_IDS_OF_A_BLOCK)], first
 
 
@@ -218,16 +232,16 @@ def _check_target(
     """Raise Refused if the partition cannot get these replicas."""
     if replicas is None:
         if not partition.adding and not partition.removing:
-            raise Refused(ErrorCode.no_reassignment_in_progress, "No reassignment of the partition is under way.")
+            raise Refused(ErrorCode.no_reassignment_in_progress, "No reassignment of the partition is in progress.")
         return
     if not replicas or len(set(replicas)) != len(replicas):
-        words = f"The replicas of a partition are one broker or more, each once: {list(replicas)}."
+        words = f"The replicas of a partition must be one or more different brokers, not {list(replicas)}."
         raise Refused(ErrorCode.invalid_replica_assignment, words)
     if unknown := [broker for broker in replicas if broker not in image.brokers]:
         raise Refused(ErrorCode.invalid_replica_assignment, f"Broker {unknown[0]} is not registered.")
     factor = sum(replica not in partition.adding for replica in partition.replicas)
     if not factor_may_change and len(replicas) != factor:
-        words = f"The partition has {factor} replicas, and {len(replicas)} are wanted."
+        words = f"The partition has {factor} replicas, but the request names {len(replicas)}."
         raise Refused(ErrorCode.invalid_replication_factor, words)
 
 
@@ -270,23 +284,27 @@ ELECTIONS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class DutySettings:
-    """Kafka's broker.session.timeout.ms, leader.imbalance.check.interval.seconds,
-    leader.imbalance.per.broker.percentage and metadata.max.idle.interval.ms; None switches a duty off."""
+    """Kafka's settings broker.session.timeout.ms, leader.imbalance.check.interval.seconds,
+    leader.imbalance.per.broker.percentage and metadata.max.idle.interval.ms.  None disables a duty.
+    """
 
     session_timeout_s: float = brokers.SESSION_TIMEOUT_S
     features: Mapping[str, int] = field(default_factory=dict)
-    """The levels that the first active controller writes: Kafka's bootstrap metadata."""
+    """Feature levels that the first active controller writes (Kafka's bootstrap metadata)."""
     balance_interval_s: float | None = 300.0
     imbalance_max: float = 0.1
     no_op_interval_s: float | None = 0.5
 
 
 NO_DUTIES = DutySettings(balance_interval_s=None, no_op_interval_s=None)
-"""Duties in a cluster whose brokers do not register."""
+"""Settings for a cluster whose brokers do not register."""
 
 
 class Duties:
-    """sessions: of brokers.  bugs: planted ones (`decisions.py`)."""
+    """The duties of an active controller.
+
+    bugs: planted bugs (`decisions.py`)
+    """
 
     def __init__(self, image: Image, now_s: float, settings: DutySettings, bugs: Collection[str] = ()) -> None:
         self.sessions = brokers.Sessions(image, now_s, bugs, settings.session_timeout_s)
@@ -296,7 +314,7 @@ class Duties:
         self._no_op_at_s = now_s + (settings.no_op_interval_s or math.inf)
 
     def appended(self, now_s: float) -> None:
-        """Note that a record was written, so that no no-op is needed for a while."""
+        """Note that a record was written, so that no no-op record is needed for a while."""
         self._no_op_at_s = now_s + (self._settings.no_op_interval_s or math.inf)
 
     def next_due_s(self, image: Image) -> float:

@@ -1,18 +1,20 @@
-"""Replication control: how a partition's replicas, in-sync set and leader change.  Pure (KIP-631, KIP-455, KIP-966).
+"""Replication control: pure rules for changes of a partition's replicas, in-sync set and leader (KIP-631, KIP-455,
+KIP-966).
 
     change(partition, wanted, rules) -> PartitionChangeRecord | None
     why_refused(partition, request, rules) -> the error of an AlterPartition, or None
 
-Words.  *ISR*: the in-sync replicas, which hold everything that was acknowledged.  *ELR*: the eligible leader replicas.
-A replica that leaves an ISR below `min.insync.replicas` joins the ELR: while the ISR is that small, nothing is
-acknowledged, so the replica still holds everything.  *Target replicas*: those that remain after a reassignment.
+Terms.  *ISR*: the in-sync replicas, which have all acknowledged records.  *ELR*: the eligible leader replicas.  A
+replica that leaves an ISR below `min.insync.replicas` joins the ELR: while the ISR is that small, no record is
+acknowledged, so the replica still has all acknowledged records.  *Target replicas*: the replicas that remain after a
+reassignment.
 
 Order of one change, as in Kafka:
 
     finish a reassignment -> ELR -> election -> leader epoch -> record -> None if nothing changed
 
-Why the order matters: an election must see the in-sync set as it will be, and an ELR must lose the replicas whose disks
-may have lost data before any of them can lead.
+The order matters: an election must use the new in-sync set, and replicas whose disks may have lost data must leave the
+ELR before any of them can lead.
 """
 
 from __future__ import annotations
@@ -36,16 +38,17 @@ from system_under_test.kraft.records.metadata import (
 
 RECOVERED = 0
 RECOVERING = 1
-"""`recovery_state`: a leader elected uncleanly recovers its own state first (KIP-704)."""
+"""Values of `recovery_state`: a leader elected uncleanly first recovers its own state (KIP-704)."""
 
 ANY_BROKER_EPOCH = -1
 """Broker epoch in an AlterPartition of a leader that does not know the epoch of a follower."""
 
 
 class Election(Enum):
-    """ONLINE: keep the leader if it can lead.  PREFERRED: the first replica if it can lead.
+    """Types of elections.
 
-    UNCLEAN: like ONLINE, and a replica that is not in sync rather than none.
+    ONLINE keeps the leader if it can lead.  PREFERRED elects the first replica if it can lead.  UNCLEAN is like ONLINE,
+    but elects a replica that is not in sync if no other can lead.
     """
 
     ONLINE = "online"
@@ -55,13 +58,15 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionRules:
-    """Inputs of decisions other than the partition itself.
+    """The inputs of decisions other than the partition itself.
 
-    alive: returns whether a broker can lead: registered, not fenced, not shutting down.
-    min_insync: `min.insync.replicas` of the topic. elr: whether eligible leader replicas are kept (KIP-966).
-    bugs: planted ones (`decisions.py`). default_directory: broker -> directory of a new replica; None if records name
-    no directories. online: returns whether a broker can use a directory. bumps_on_shrink: a smaller in-sync set begins
-    a new leader epoch.
+    alive: returns True if a broker can lead: it is registered, not fenced, and not shutting down
+    min_insync: `min.insync.replicas` of the topic
+    elr: True if eligible leader replicas are kept (KIP-966)
+    bugs: planted bugs (`decisions.py`)
+    default_directory: returns the directory of a new replica on a broker; None if records do not name directories
+    online: returns True if a broker can use a directory
+    bumps_on_shrink: True if a smaller in-sync set begins a new leader epoch
     """
 
     alive: Callable[[int], bool]
@@ -77,8 +82,10 @@ class PartitionRules:
 class Wanted:
     """Wanted changes of a partition; None leaves a field unchanged.
 
-    isr: the new in-sync set. replicas, removing, adding: of a reassignment. unclean_shutdown: brokers that may have
-    lost data. assigned: broker -> the directory of its replica.
+    isr: new in-sync set
+    replicas, removing, adding: new state of a reassignment
+    unclean_shutdown: brokers that may have lost data
+    assigned: broker -> directory of its replica
     """
 
     isr: tuple[int, ...] | None = None
@@ -105,10 +112,10 @@ def change(partition: PartitionRecord, wanted: Wanted, rules: PartitionRules) ->
     target = _with_elr(partition, target, wanted.unclean_shutdown, rules)
     target = _elect(partition, target, wanted.election, rules)
     if not target.isr and not rules.elr:
-        target = replace(target, isr=partition.isr)  # the last replica that held everything is kept
+        target = replace(target, isr=partition.isr)  # keep the last replica that had all acknowledged records
     if rules.default_directory is not None:
         target = _with_directories(partition, target, wanted.assigned, rules.default_directory)
-    # A removed replica must not believe that its leader still counts it.
+    # A removed replica must not believe that it is still in sync.
     removed = set(partition.replicas) - set(target.replicas)
     shrunk = rules.bumps_on_shrink and set(partition.isr) - set(target.isr)
     names_leader = target.leader != partition.leader or bool(removed or shrunk)
@@ -129,8 +136,8 @@ def _with_directories(
     assigned: Mapping[int, UUID],
     default: Callable[[int], UUID],
 ) -> PartitionRecord:
-    """Return one directory for each replica: its current one, unless another was assigned; the default for a new
-    one.
+    """Return the partition with one directory for each replica: the assigned directory, else the current one, or the
+    default for a new replica.
     """
     held = before.directories or (MIGRATING,) * len(before.replicas)
     known = {**dict(zip(before.replicas, held, strict=True)), **assigned}
@@ -139,7 +146,9 @@ def _with_directories(
 
 
 def _with_last_leader(before: PartitionRecord, target: PartitionRecord) -> PartitionRecord:
-    """Return a partition that remembers its lost leader, because no other replica can have acknowledged more."""
+    """Return the partition with its lost leader as the last known leader, because no other replica can have
+    acknowledged more.
+    """
     if target.leader != NO_LEADER:
         return replace(target, last_known_elr=None)
     if before.leader == NO_LEADER or before.last_known_elr:
@@ -148,9 +157,9 @@ def _with_last_leader(before: PartitionRecord, target: PartitionRecord) -> Parti
 
 
 def _finish_reassignment(target: PartitionRecord, bugs: Collection[str]) -> PartitionRecord:
-    """End the reassignment once all that it adds are in sync (KAFKA-15665).
+    """End the reassignment once all added replicas are in sync (KAFKA-15665).
 
-    A replica that it keeps may be away (KAFKA-19975), unless it removes more than it adds.
+    A kept replica may be out of sync (KAFKA-19975), unless the reassignment removes more replicas than it adds.
     """
     if not target.adding and not target.removing:
         return target
@@ -183,7 +192,7 @@ def _elect(
     def can_lead(replica: int) -> bool:
         return alive(replica) and (replica in target.isr or (not target.isr and replica in (target.elr or ())))
 
-    # A replica that a reassignment removes may lead, too: without a leader no reassignment ends.
+    # A replica that a reassignment removes may lead, too, because without a leader no reassignment ends.
     staying = tuple(replica for replica in target.replicas if replica not in target.removing)
     candidates = (*staying, *(replica for replica in target.replicas if replica in target.removing))
     if election is Election.PREFERRED and candidates and can_lead(candidates[0]):
@@ -212,14 +221,17 @@ def _led_by(target: PartitionRecord, leader: int) -> PartitionRecord:
 
 
 def _uncleanly_led_by(target: PartitionRecord, leader: int) -> PartitionRecord:
-    """Return the target with its unclean leader as the only in-sync replica: data of the others beyond this leader's
-    log is lost.
+    """Return the target with its unclean leader as the only in-sync replica.  Data of other replicas beyond this
+    leader's log is lost.
     """
     return replace(target, leader=leader, isr=(leader,), elr=None, last_known_elr=None, recovery_state=RECOVERING)
 
 
 def _difference(before: PartitionRecord, after: PartitionRecord, leader: int | None) -> PartitionChangeRecord | None:
-    """leader: None if the record names none, and so leaves the leader epoch."""
+    """Return the record of the difference between two states of a partition; None if they are equal.
+
+    leader: leader that the record names; None to name none, so that the leader epoch does not change
+    """
 
     def differs(name: str) -> bool:
         return bool(getattr(before, name) != getattr(after, name))
@@ -255,7 +267,10 @@ def _ordered(replicas: Iterable[int], order: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class IsrMember:
-    """broker_epoch: as the leader knows it, or ANY_BROKER_EPOCH (KIP-903)."""
+    """A member of a proposed in-sync set.
+
+    broker_epoch: broker epoch that the leader knows, or ANY_BROKER_EPOCH (KIP-903)
+    """
 
     broker: int
     broker_epoch: int = ANY_BROKER_EPOCH
@@ -263,7 +278,9 @@ class IsrMember:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartition:
-    """A leader's proposal.  The epochs make it a compare-and-set: they are the leader's current view."""
+    """A leader's proposal of an in-sync set.  Its epochs are the leader's current view, and make the proposal a
+    compare-and-set.
+    """
 
     leader: int
     leader_epoch: int
@@ -278,10 +295,13 @@ def why_refused(
     is_eligible: Callable[[IsrMember], bool],
     bugs: Collection[str] = (),
 ) -> ErrorCode | None:
-    """Return the error that refuses the proposal, None if it is acceptable.  The order of the checks is Kafka's.
+    """Return the error that refuses the proposal; None if the proposal is acceptable.  The order of the checks is
+    Kafka's.
 
-    is_eligible: the broker is registered with this epoch, not fenced, and not
-    shutting down.  A newer epoch than ours means that *we* are behind: another controller wrote it (KAFKA-14154).
+    is_eligible: returns True if the broker is registered with this epoch, not fenced, and not shutting down
+
+    If the epoch of the proposal is newer than ours, *this controller* is behind: another controller wrote that epoch
+    (KAFKA-14154).
     """
     if request.leader_epoch > partition.leader_epoch or request.partition_epoch > partition.partition_epoch:
         return ErrorCode.not_controller
@@ -303,15 +323,16 @@ def why_refused(
     return None
 
 
-# -- What events of a broker mean for its partitions
+# -- Effects of a broker's events on its partitions
 
 
 def without_broker(
     partition: PartitionRecord, broker: int, rules: PartitionRules, *, unclean: bool = False, lost_data: bool = False
 ) -> PartitionChangeRecord | None:
-    """Return the change when a broker is fenced or shuts down. unclean: the topic allows unclean elections.
+    """Return the change of a partition when a broker is fenced or shuts down.
 
-    lost_data: the broker restarted without a clean shutdown, so that it also leaves the ELR.
+    unclean: True if the topic allows unclean elections
+    lost_data: True if the broker restarted after an unclean shutdown, so that it also leaves the ELR
     """
     isr = tuple(replica for replica in partition.isr if replica != broker)
     wanted = Wanted(
@@ -325,7 +346,9 @@ def without_broker(
 def with_broker(
     partition: PartitionRecord, rules: PartitionRules, *, unclean: bool = False
 ) -> PartitionChangeRecord | None:
-    """Return the change when a broker can lead again: only a partition without a leader gains one."""
+    """Return the change of a partition when a broker can lead again; None unless the partition had no leader and gets
+    one.
+    """
     if partition.leader != NO_LEADER:
         return None
     return change(partition, Wanted(election=Election.UNCLEAN if unclean else Election.ONLINE), rules)
@@ -336,16 +359,15 @@ def reassign(
 ) -> PartitionChangeRecord | None:
     """Begin a reassignment to `target`, or cancel the current one (None): KIP-455.
 
-    Until it ends, the partition has the replicas of both.  Replicas that an unfinished
-    reassignment was adding are removed at once, unless they are in the target.
-
-    Raises Refused if no in-sync replica would remain.
+    Until the reassignment ends, the partition has both the old and the new replicas.  Replicas that an unfinished
+    reassignment was adding are removed at once, unless they are in the target.  Raises Refused if no in-sync replica
+    would remain.
     """
     before = tuple(replica for replica in partition.replicas if replica not in partition.adding)
     wanted = before if target is None else tuple(target)
     isr = tuple(replica for replica in partition.isr if replica in before or replica in wanted)
     if partition.isr and not isr:
-        words = f"Only {partition.isr} are in sync, and none of them would remain."
+        words = f"Only the replicas {partition.isr} are in sync, and none of them would remain."
         raise Refused(ErrorCode.invalid_replica_assignment, words)
     return change(
         partition,

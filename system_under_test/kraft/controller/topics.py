@@ -1,18 +1,19 @@
-"""Topics created, extended and deleted: pure decisions over the image.
+"""Decisions that create, extend and delete topics: pure functions of the image.
 
     create_topics(image, wanted, ...)      -> (records, one result per topic)
     create_partitions(image, wanted, ...)  -> (records, one result per topic)
     delete_topics(image, wanted)           -> (records, one result per topic)
 
-Every topic is decided separately, and the records of accepted ones form one atomic batch: Topic, its Config records,
-then its Partition records.  Replicas are placed topic by topic; each topic begins one broker after the previous one.
-Replicas on brokers that are alive start in sync, and the first of them leads.  A deleted topic's partitions and configs
-are removed with it, by one record.
+There is a separate decision about each topic, and the records of accepted topics form one atomic batch: for each topic
+its Topic record, its Config records, and then its Partition records.  Replicas are placed topic by topic; each topic
+begins one broker after the previous topic.  Replicas on live brokers start in sync, and the first of these replicas
+leads.  A deleted topic's partitions and configs are removed with it, by one record.
 
-Placement.  Replicas of a partition are spread over racks, one rack after another.  Brokers that are alive come first.
-A fenced one gets a replica only if there are too few others, and it is not in sync then.  The first replica leads.  It
-moves on by one rack, and within a rack by one broker, from partition to partition, so leaders spread evenly.  (Kafka
-begins at a random rack and broker; here `first` decides, so that a run can be repeated.)
+Placement.  Replicas of a partition are spread over racks, one rack after another.  Live brokers come first.  A fenced
+broker gets a replica only if there are too few live brokers, and its replica is not in sync.  The first replica leads.
+From partition to partition, the placement begins one rack further, and within a rack one broker further, so that
+leaders are spread evenly.  (Kafka begins at a random rack and broker; here `first` determines the begin, so that a run
+can be repeated.)
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ class NewTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """The fields of kio's CreatePartitionsTopic. count: of all partitions, afterwards. assignments: of each new
-    partition; None to assign them automatically.
+    """The fields of kio's CreatePartitionsTopic.
+
+    count: number of all partitions after the request
+    assignments: replicas of each new partition; None to assign them automatically
     """
 
     name: str
@@ -67,7 +70,11 @@ class MorePartitions:
 def create_topics(
     image: Image, wanted: Sequence[NewTopic], brokers: Iterable[PlacementCandidate], new_id: Callable[[], UUID]
 ) -> tuple[list[metadata.Record], list[Result]]:
-    """wanted: entries of the request, or objects with the same fields. new_id: a fresh topic id at each call."""
+    """Create topics.
+
+    wanted: entries of the request, or objects with the same fields
+    new_id: returns a fresh topic id at each call
+    """
     candidates = list(brokers)
     numbers = count(len(image.topics))
 
@@ -95,7 +102,10 @@ _name = attrgetter("name")
 
 
 def about_topic(topic: Any) -> Found:
-    """topic: an entry of a request that names topics."""
+    """Return the fields that identify a topic in a result.
+
+    topic: entry of a request that names topics
+    """
     return {"name": topic.name, "topic_id": None, "configs": None}
 
 
@@ -117,7 +127,7 @@ def create_partitions(
 
 
 def about_deletion(which: str | UUID) -> Found:
-    """Name a topic of a deletion; one with an unknown id has no name."""
+    """Return the fields that identify a topic in the result of a deletion.  A topic with an unknown id has no name."""
     return {"name": which, "topic_id": None} if isinstance(which, str) else {"name": None, "topic_id": which}
 
 
@@ -132,7 +142,7 @@ def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[meta
         if topic is None and isinstance(which, str):
             raise Refused(ErrorCode.unknown_topic_or_partition, f"There is no topic '{which}'.")
         if topic is None:
-            raise Refused(ErrorCode.unknown_topic_id, "There is no topic of this id.")
+            raise Refused(ErrorCode.unknown_topic_id, "There is no topic with this id.")
         return [metadata.RemoveTopicRecord(topic.id)], {"name": topic.name, "topic_id": topic.id}
 
     return one_by_one(
@@ -143,19 +153,23 @@ def delete_topics(image: Image, wanted: Sequence[str | UUID]) -> tuple[list[meta
 def _placed_more(
     more: MorePartitions, first: int, factor: int, brokers: Sequence[PlacementCandidate]
 ) -> list[tuple[int, ...]]:
-    """Return the replicas of the new partitions. first: the number of the first of them. factor: replicas of each."""
+    """Return the replicas of the new partitions.
+
+    first: number of the first new partition
+    factor: number of replicas of each partition
+    """
     added = more.count - first
     if added <= 0:
-        words = f"The topic has {first} partitions already, and would have {more.count}; none can be removed."
+        words = f"The topic already has {first} partitions, and the request asks for {more.count}; none can be removed."
         raise Refused(ErrorCode.invalid_partitions, words)
     if more.assignments is None:
         return _placed(added, factor, brokers, first)
     if len(more.assignments) != added:
-        words = f"{added} partitions are to be added, and {len(more.assignments)} are assigned."
+        words = f"The request adds {added} partitions, but assigns replicas to {len(more.assignments)}."
         raise Refused(ErrorCode.invalid_replica_assignment, words)
     placed = _usable([tuple(each.broker_ids) for each in more.assignments], brokers)
     if len(placed[0]) != factor:
-        words = f"The partitions of the topic have {factor} replicas, and {len(placed[0])} are assigned."
+        words = f"The partitions of the topic have {factor} replicas, but the request assigns {len(placed[0])}."
         raise Refused(ErrorCode.invalid_replica_assignment, words)
     return placed
 
@@ -171,7 +185,7 @@ def _check_name(image: Image, name: str) -> None:
     if len(name) > NAME_MAX_CHARACTERS:
         raise illegal(f"has {len(name)} characters, more than {NAME_MAX_CHARACTERS}")
     if not _LEGAL_NAME.fullmatch(name):
-        raise illegal("holds something besides ASCII letters and digits, '.', '_' and '-'")
+        raise illegal("contains a character other than ASCII letters, digits, '.', '_' and '-'")
     if name == RESERVED:
         raise Refused(ErrorCode.invalid_request, f"{RESERVED} is the quorum's own topic.")
     if name in image.topics:
@@ -184,7 +198,9 @@ def _check_name(image: Image, name: str) -> None:
 
 
 def _placed(partitions: int, factor: int, brokers: Sequence[PlacementCandidate], first: int) -> list[tuple[int, ...]]:
-    """Return the replicas of every partition, in the order of partitions.  -1 stands for the default."""
+    """Return the replicas of every partition, in the order of partitions.  The numbers may be -1, which stands for the
+    default.
+    """
     partitions = DEFAULT_PARTITIONS if partitions == -1 else partitions
     factor = DEFAULT_REPLICATION_FACTOR if factor == -1 else factor
     if partitions < 1:
@@ -192,12 +208,12 @@ def _placed(partitions: int, factor: int, brokers: Sequence[PlacementCandidate],
     if factor < 1:
         raise Refused(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0, or -1.")
     if partitions > RECORDS_MAX:
-        raise Refused(ErrorCode.policy_violation, f"One request may make {RECORDS_MAX} records at most.")
+        raise Refused(ErrorCode.policy_violation, f"One request may create at most {RECORDS_MAX} records.")
     return spread(partitions, factor, brokers, first)
 
 
 def _assigned(topic: NewTopic, brokers: Sequence[PlacementCandidate]) -> list[tuple[int, ...]]:
-    """Return the replicas of every partition of a topic that the request assigns by hand."""
+    """Return the replicas that the request assigns to every partition of a topic."""
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         message = "With replicas assigned by hand, number of partitions and replication factor must both be -1."
         raise Refused(ErrorCode.invalid_request, message)
@@ -206,7 +222,7 @@ def _assigned(topic: NewTopic, brokers: Sequence[PlacementCandidate]) -> list[tu
 
 
 def _usable(placed: list[tuple[int, ...]], brokers: Sequence[PlacementCandidate]) -> list[tuple[int, ...]]:
-    """Return these replicas.  Raises Refused if a partition cannot have them."""
+    """Return `placed` unchanged.  Raises Refused if a partition cannot have these replicas."""
     if not all(placed):
         message = "Assigned partitions must be numbered from 0 without gaps, each with at least one replica."
         raise Refused(ErrorCode.invalid_replica_assignment, message)
@@ -281,7 +297,9 @@ def registered(image: Image) -> list[PlacementCandidate]:
 
 
 def spread(partitions: int, factor: int, brokers: Sequence[PlacementCandidate], first: int) -> list[tuple[int, ...]]:
-    """Return the replicas of this number of partitions. first: the number of the first, counted over all topics.
+    """Return the replicas of this number of partitions.
+
+    first: number of the first partition, counted over all topics
 
     Raises Refused if there are too few brokers, or if none is alive.
     """
@@ -309,7 +327,7 @@ def _by_rack(brokers: Iterable[PlacementCandidate], *, alive: bool) -> list[list
 
 
 def _taken(racks: Sequence[Sequence[int]], wanted: int, partition: int) -> list[int]:
-    """Return up to `wanted` brokers, one rack after another, starting further on for each partition."""
+    """Return up to `wanted` brokers, one rack after another.  The begin moves on with the number of the partition."""
     found: list[int] = []
     size = max(map(len, racks), default=0)
     for turn in range(size):
