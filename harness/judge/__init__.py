@@ -1,1 +1,1 @@
-"""Judging of run folders, and of users' files."""
+"""Code that judges run folders and users' files."""

@@ -1,6 +1,5 @@
-"""Judging histories of any source, without a test: each file is one task, in this process or on Spark.
-
-Both ways give the same verdicts in the same order.
+"""Judge histories of any source, without a test.  Each file is one task, in this process or on Spark.  Both return the
+same verdicts in the same order.
 """
 
 from __future__ import annotations
@@ -22,18 +21,19 @@ if TYPE_CHECKING:
     from checkers.spark.session import SparkJudge
 
 FILES_PER_JOB = 32
-"""Maximum number of files that Spark judges in one job.  The lines of a job are printed together, in order.
-"""
+"""Maximum number of files that Spark judges in one job.  The lines of a job's files are printed together, in order."""
 
 
 def check(history: str | Path, model: str | Path, *, budget: Budget | None = None, **how: Any) -> Verdict:
-    """Judge a history in a file: Jepsen's EDN or log lines, lines of JSON, Parquet or Arrow of Krucible, or what other
-    checkers of transactions read (`checkers/formats/session_files.py`; of Cobra, the folder of its logs); also
-    compressed by gzip or zstd, a run folder, and the folder of a test in Jepsen's store.
+    """Judge a history in a file or a folder, and return the verdict.
 
-    model: a name such as "register" (`krucible check --help` lists them), or the path of a Python file with a model.
-    how: further fields of `Ask`, such as keyed=True.  An unknown verdict says what could not be read or decided. Raises
-    FileNotFoundError; BadModel or ValueError for an unknown model.
+    history: a file with Jepsen's EDN or log lines, lines of JSON, Krucible's Parquet or Arrow, or a format of another
+        checker of transactions (`checkers/formats/session_files.py`), perhaps compressed by gzip or zstd; or a folder:
+        Cobra's logs, a run, or a test in Jepsen's store
+    model: a name such as "register" (`krucible check --help` lists them), or the path of a Python file with a model
+    how: further fields of `Ask`, such as keyed=True
+    If the history cannot be read or decided, the verdict is unknown, with the reason.  Raises FileNotFoundError for a
+    missing history, BadModel or ValueError for an unknown model.
 
     >>> from pathlib import Path
     >>> history = Path(getfixture("tmp_path")) / "history.edn"
@@ -61,7 +61,7 @@ def check(history: str | Path, model: str | Path, *, budget: Budget | None = Non
 
 
 def judge_in_process(files: Sequence[Path], ask: Ask, budget: Budget) -> Iterator[JudgedFile]:
-    """Judge one file after another.  Never raises because of their content."""
+    """Judge one file after another.  Does not raise, whatever the content of the files."""
     load_compiler_for(sum(path.stat().st_size for path in files if path.is_file()))
     return (_judged(path, verdict_of(judge_task(task_of(path, ask, budget))), ask) for path in files)
 
@@ -69,10 +69,10 @@ def judge_in_process(files: Sequence[Path], ask: Ask, budget: Budget) -> Iterato
 def judge_on_spark(
     files: Sequence[Path], ask: Ask, budget: Budget, master: str, progress: Callable[[int], None]
 ) -> Iterator[JudgedFile]:
-    """Judge many files at once.  If Spark cannot run, the files are judged in process, and stderr says so.
+    """Judge many files at once.  If Spark cannot run, judge the files in this process, and report that on stderr.
 
-    master: `local`, or the URL of a cluster whose workers read the same paths.
-    progress: called with the number of files judged so far.
+    master: `local`, or the URL of a cluster whose workers can read the same paths
+    progress: called with the number of files judged so far
     """
     from checkers.spark.session import SparkJudge
 
@@ -95,7 +95,7 @@ def judge_on_spark(
 
 
 def _by_groups(spark: SparkJudge, tasks: Sequence[Task], found: Sequence[FileVerdict]) -> list[FileVerdict]:
-    """Judge the counted files, all in one job, each group as a task."""
+    """Judge files that are divided into groups in one job, each group as a task, and join the verdicts per file."""
     counts = [each.groups_to_judge for each in found]
     of_groups = [
         replace(task, part=replace(task.part, params={**task.part.params, "group": group}))

@@ -1,11 +1,11 @@
-"""Judging files of nodes without a test: a run folder, or collected data directories.
+"""Judge files of nodes without a test: a run folder, or collected data directories.
 
-A run folder has traces and copies of each node's data directory, so every checker of logs and traces applies.  Bare
-data directories show whether two logs disagree below an epoch they share.  They do not show which entries were
-acknowledged or committed.
+A run folder has traces and copies of each node's data directory, so all checkers of logs and traces apply.  Data
+directories alone show whether two logs disagree below a common epoch.  They do not show which entries were acknowledged
+or committed.
 
-The verdict says how reliable the files are as evidence.  A run's manifest binds them: a file that differs from it makes
-the verdict unknown.  Without a manifest, the verdict says that the files were judged as they are.
+The verdict tells how reliable the files are as evidence.  If a file differs from the run's manifest, the verdict is
+unknown.  If there is no manifest, the verdict mentions it.
 
 Nothing is written into the folder: tables are written to a temporary folder with links to the run's own files.
 """
@@ -33,14 +33,16 @@ from system_under_test.subject import Collected
 NOT_BOUND = "no manifest binds these files, so they were judged as they are"
 
 SHOWN = 8
-"""Maximum number of files with differences from the manifest that are named; the rest are counted."""
+"""Maximum number of files with differences from the manifest that are named.  Further files are counted."""
 
 _DEPTH_MAX = 6
 _LINKED = ("trace", TEST, JOURNAL)
 
 
 def judge_logs(folder: Path, say: Progress = lambda _: None) -> JudgedFile:
-    """Return one verdict for a folder, over all its checkers (`details` has each); say: receives progress."""
+    """Return one verdict for a folder, with the verdict of each checker in `details`.
+
+    say: called with the progress"""
     folder = folder.resolve()
     try:
         return JudgedFile(str(folder), _verdict(folder, (folder / JOURNAL).exists(), say))
@@ -49,7 +51,7 @@ def judge_logs(folder: Path, say: Progress = lambda _: None) -> JudgedFile:
 
 
 def _verdict(folder: Path, is_run: bool, say: Progress) -> Verdict:
-    """Raises BrokenFile and OSError."""
+    """Return the verdict of a folder.  Raises BrokenFile and OSError."""
     if is_run:
         demand_plain(folder)
     copies = copies_of(RunRecord(folder)) if is_run else data_directories(folder)
@@ -72,16 +74,16 @@ def _verdict(folder: Path, is_run: bool, say: Progress) -> Verdict:
 
 
 def _without_logs(folder: Path) -> str:
-    """Return the system of a run without logs of Kafka's format; "" for every other folder."""
+    """Return the system of a run if the system has no logs in Kafka's format; else ""."""
     record = RunRecord(folder)
     lacks = record.header is not None and record.outcome is not None and record.outcome.declares.get("logs") is False
     return str(record.header.spec.get("subject")) if record.header is not None and lacks else ""
 
 
 def data_directories(folder: Path) -> list[Collected]:
-    """Return every data directory in a folder, as the final copy of a node named after its location.
+    """Return every data directory in a folder, as the final copy of a node that is named after its location.
 
-    Raises OSError, also for a device, which the command line takes for a folder.
+    Raises OSError, also for a device, which the command line accepts as a folder.
     """
     if not folder.is_dir():
         raise NotADirectoryError("is no folder")
@@ -101,7 +103,7 @@ def data_directories(folder: Path) -> list[Collected]:
 
 
 def _demands(folder: Path) -> Demands:
-    """Return the demands of the run in this folder; for an unknown run, logs and traces."""
+    """Return the demands on the run in this folder.  If they cannot be read, demand logs and traces."""
     try:
         return demands_of(spec_of(folder))
     except (BrokenFile, WrongSpec):
@@ -109,7 +111,7 @@ def _demands(folder: Path) -> Demands:
 
 
 def _bound(folder: Path) -> tuple[list[str], str]:
-    """Return (differences from the manifest of the run, a note if there is no manifest)."""
+    """Return (the differences from the run's manifest, a note if there is no manifest)."""
     try:
         if bound_files(folder) is None:
             return [], NOT_BOUND
@@ -119,8 +121,10 @@ def _bound(folder: Path) -> tuple[list[str], str]:
 
 
 def _together(verdicts: dict[str, Verdict], broken: Sequence[str], note: str) -> Verdict:
-    """Combine all into one verdict. broken: differences from the manifest, which make a valid verdict unknown.
-    note: for the reader, shown with every verdict.
+    """Combine the verdicts of the checkers into one.
+
+    broken: differences from the manifest, which make a valid verdict unknown
+    note: sentence that is added to every verdict
     """
     overall = combine(v.validity for v in verdicts.values())
     if broken and overall is Validity.VALID:
@@ -134,6 +138,6 @@ def _together(verdicts: dict[str, Verdict], broken: Sequence[str], note: str) ->
     if overall is Validity.NOT_APPLICABLE:
         overall = Validity.UNKNOWN
     if not reasons and overall is Validity.UNKNOWN:
-        reasons = ["nothing could be looked at"]
+        reasons = ["nothing could be judged"]
     reason = "; ".join([*reasons, *([note] if note else [])])
     return Verdict(overall, looked_at, reason, tuple(witnesses), details)

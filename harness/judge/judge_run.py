@@ -1,20 +1,18 @@
-"""Judges a run folder: seal, tabulate, judge on Spark; with the demands on the run, its copies, and its planted bug.
+"""Judge a run folder: seal its history, make its tables, and judge it on Spark.
 
-Judging needs nothing but the run folder, so `run` and `analyze` share it, and a run whose harness was killed is judged
-by the same code.
+Judging reads only the run folder, so `run` and `analyze` use the same code, also for a run whose harness was killed.
 
-*Planted bugs.*  Judging decides once whether the run found its bug, and results.json stores that.
+*Planted bugs.*  Judging decides whether the run found its planted bug, and results.json stores the result.
 
-A planted bug exists to prove that the harness finds it.  So a run that misses it is no success: its verdict is unknown
-at best.  Found means that the checker which the subject names is invalid, with a witness of one of the bug's kinds.
-Another violation alone does not count, but it keeps the verdict invalid.
+A planted bug is found if the checker that the subject names for it is invalid, with a witness of one of the bug's
+kinds.  Another violation makes the verdict invalid, but does not count as the bug.  A planted bug exists to prove that
+the harness finds it.  So if a run misses its bug, a valid verdict becomes unknown.
 
-*Demands.*  They follow from the run's spec, its subject and its workload, never from files of the run.
+*Demands.*  The demands on a run follow from its spec, its subject and its workload, never from files of the run.
 
-*Copies.*  The journal lists the copies of data directories; only some of them may still be evidence.
-
-A copy that is missing, or was changed after the run, is missing input.  It is never read as a log that lost entries,
-because it proves nothing about the node.  Checkers see it as a copy that could not be read, with the reason.
+*Copies.*  The journal lists the copies of data directories.  A copy that is missing, or was changed after the run,
+proves nothing about the node.  So it is never read as a log that lost entries; checkers get it as an unreadable copy,
+with the reason.
 """
 
 from __future__ import annotations
@@ -53,16 +51,17 @@ from system_under_test.subject import Bug, Collected, Declares, ProcessState
 from workloads.workload import Workload
 
 _EXECUTABLE = (".py", ".so")
-"""Suffixes of files in a run folder that Python may execute; `source_only` excludes compiled ones."""
+"""Suffixes of files in a run folder that Python may execute, apart from compiled files, which `source_only`
+excludes."""
 _CODE_SHOWN = 8
 _CLOCK_NS_MAX = 1 << 62
-"""Upper bound of monotonic times, more than a century.  Differences of such times still fit into 64 bits."""
+"""Maximum monotonic time in nanoseconds, more than a century.  Differences of such times still fit into 64 bits."""
 
 
 def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
     """Return the checkers that apply to a run with these demands, in the order of the catalog.
 
-    Raises WrongSpec if the workload names no checker of its clients' answers, or an unknown one.
+    Raises WrongSpec if the workload names no checker of its clients' answers, or an unknown checker.
     """
     workload = load_workload(spec)
     if wrong := wrong_names(workload.checkers):
@@ -71,7 +70,7 @@ def checkers_for(spec: Spec, demands: Demands) -> list[Checker]:
 
 
 def _offered(spec: Spec, demands: Demands) -> set[Need]:
-    """Return the evidence that a run with these demands offers to checkers."""
+    """Return the kinds of evidence that a run with these demands has for checkers."""
     has: dict[Need, bool] = {"logs": demands.logs, "traces": demands.traces, "nodes": demands.nodes}
     has["unique-values"] = load_workload(spec).unique_values
     declares = load_subject(spec).declares
@@ -83,7 +82,7 @@ def _offered(spec: Spec, demands: Demands) -> set[Need]:
 
 
 def _note_left_out(verdicts: judging.Verdicts, spec: Spec, demands: Demands) -> None:
-    """Add a verdict for each checker that the workload names and that cannot judge this run."""
+    """Add the verdict "not applicable" for each checker that the workload names and that cannot judge this run."""
     left_out = named_but_lacking(_offered(spec, demands), load_workload(spec).checkers)
     for checker, why in left_out.items():
         verdicts.checkers[checker.name] = checker
@@ -91,17 +90,16 @@ def _note_left_out(verdicts: judging.Verdicts, spec: Spec, demands: Demands) -> 
 
 
 def spec_of(root: Path, trust: bool = False) -> Spec:
-    """Return the spec of a stored run.  A system or workload of the user is loaded from the copy in the run folder.
+    """Return the spec of a stored run.  A user's system or workload is loaded from the copy in the run folder.
 
-    Loading this system or workload executes code from the run folder.  So it must be code that this machine or a
-    trusted key has signed, or `trust` must be set: the user has read it.
-
-    Raises WrongSpec and BrokenFile.  A run without this copy is refused, because the user's current file may differ. So
-    is one whose copy differs from the manifest, because its code could hide other changes.
+    trust: True to load it although neither this machine nor a trusted key has signed the copy.  Loading executes code
+        from the run folder, so the user must have read the code.
+    Raises WrongSpec and BrokenFile.  A run without the copy is refused, because the user's present file may differ.  A
+    run whose copy differs from the manifest is refused too, because the changed code could hide other changes.
     """
     header = RunRecord(root).header
     if header is None:
-        raise BrokenFile(f"{TEST} is not there, so what was tested is not known")
+        raise BrokenFile(f"{TEST} is missing, so it is not known what was tested")
     spec = Spec.from_json(header.spec)
     if spec.subject not in SUBJECTS:
         spec = replace(spec, subject=_kept_subject(root, spec.subject))
@@ -130,9 +128,8 @@ def _kept_workload(root: Path, name: str) -> str:
 
 
 def _demand_safe(root: Path, folder: str, trust: bool) -> None:
-    """Raise BrokenFile if the code to be executed, or a file that names it, differs from the manifest.
-
-    Raise WrongSpec if no trusted key has signed it. trust: the user trusts it without that.
+    """Raise BrokenFile if the code to be executed, or a file that names the code, differs from the manifest.  Raise
+    WrongSpec if no trusted key has signed the run, unless `trust` is set.
     """
     links = [path for path in (root / folder, *(root / folder).rglob("*")) if path.is_symlink()]
     broken = {str(path.relative_to(root)): "is a symbolic link, which a run folder must not contain" for path in links}
@@ -155,7 +152,7 @@ def _demand_safe(root: Path, folder: str, trust: bool) -> None:
 def demands_on(spec: Spec) -> Demands:
     """Return the demands on a stored run.
 
-    Raises WrongSpec if the user's own workload raises, because its copy may have been changed.
+    Raises WrongSpec if the user's workload raises an exception, because the copy may have been changed.
     """
     try:
         return demands_of(spec)
@@ -168,8 +165,8 @@ def demands_on(spec: Spec) -> Demands:
 
 
 def outcome_of(record: RunRecord) -> RunOutcome:
-    """Return the outcome of a stored run.  If the file cannot be read, return the outcome of an unknown run: the
-    checkers have already reported that.
+    """Return the outcome of a stored run.  If it cannot be read, return an empty outcome, because the checkers have
+    already reported the broken file.
     """
     try:
         return record.outcome or RunOutcome()
@@ -184,18 +181,19 @@ def judge(
     report: bool = True,
     trust: bool = False,
 ) -> Results:
-    """Judge the run in `root`; return its results, which are written to results.json, with report.html and junit.xml.
+    """Judge the run in `root`, write results.json, report.html and junit.xml, and return the results.
 
-    trust: execute code of the run folder although no trusted key has signed it.
-
-    Raises MalformedHistory if the history violates its grammar, BrokenFile if test.json or the copies listed in the
-    journal are unusable, WrongSpec if no such test can exist.
+    spark: judge on Spark; None judges in this process
+    report: False to write only results.json
+    trust: see `spec_of`
+    Raises MalformedHistory if the history violates its grammar, BrokenFile if test.json or the journal's list of copies
+    is unusable, WrongSpec if the spec is impossible.
     """
     demand_plain(root)
     run = StoredRun(root)
     spec, header = spec_of(root, trust), run.header
     if header is None or not 0 <= header.started_monotonic_ns < _CLOCK_NS_MAX:
-        raise BrokenFile("test.json does not say when the test began (started_monotonic_ns)")
+        raise BrokenFile("test.json has no valid start time of the test (started_monotonic_ns)")
     subject, demands = load_subject(spec), demands_on(spec)
     if spec.bug is not None and spec.bug not in subject.bugs:
         raise WrongSpec(unknown_name(f"bug of {subject.name}", spec.bug, subject.bugs))
@@ -233,7 +231,8 @@ def judge(
 
 
 def _signer(root: Path) -> SignerWords:
-    """Return the signer of the run as in results.json.  `evidence` reports a manifest that cannot be read."""
+    """Return the signer of the run, as stored in results.json.  The checker `evidence` reports an unreadable
+    manifest."""
     try:
         made_by = signer(root)
     except BrokenFile:
@@ -242,7 +241,7 @@ def _signer(root: Path) -> SignerWords:
 
 
 def _corrected(results: Results, outcome: RunOutcome, bug: Bug | None) -> Results:
-    """Correct the verdict of the checkers by the end of the run, the planted bug and the online checks."""
+    """Correct the verdict for a run that ended early, a planted bug, a failed set-up, and online findings."""
     results = demand(bug, doubt_a_stop(results, outcome))
     results = _note_set_up_failure(results, outcome.set_up_failure)
     found = outcome.online.findings if outcome.online is not None else ()
@@ -250,7 +249,7 @@ def _corrected(results: Results, outcome: RunOutcome, bug: Bug | None) -> Result
 
 
 def doubt_a_stop(results: Results, outcome: RunOutcome) -> Results:
-    """Make a run unknown that ended early because of a violation which no checker finds."""
+    """Change a valid verdict to unknown if the run ended early because of a violation that no checker finds."""
     if outcome.stopped is None or results.verdict is not RunVerdict.VALID:
         return results
     reason = "the run ended early because of a violation that the sealed run does not show"
@@ -258,7 +257,7 @@ def doubt_a_stop(results: Results, outcome: RunOutcome) -> Results:
 
 
 def _note_set_up_failure(results: Results, why: str) -> Results:
-    """Note that a subject which never became ready, and violated nothing, was not tested."""
+    """If the subject never became ready and violated nothing, report that no test took place."""
     if not why or results.verdict is RunVerdict.INVALID:
         return results
     reason = f"the system never became ready: {why}"
@@ -266,7 +265,7 @@ def _note_set_up_failure(results: Results, why: str) -> Results:
 
 
 def _shout(results: Results, contradicted: Sequence[str]) -> Results:
-    """Report an online finding that the sealed run does not confirm, which is always a failure of the harness."""
+    """Report online findings that the sealed run does not confirm, which are always a failure of the harness."""
     if not contradicted:
         return results
     words = f"The harness contradicts itself, and one of its judges is wrong: {' '.join(contradicted)}"
@@ -275,7 +274,7 @@ def _shout(results: Results, contradicted: Sequence[str]) -> Results:
 
 
 def contradictions(found: Sequence[OnlineViolation], results: Results) -> list[str]:
-    """Return the online findings that the results of the sealed run do not confirm; one sentence each."""
+    """Return one sentence for each online finding that the results of the sealed run do not confirm."""
     return [
         f"Online checks found that {violation.checker} was violated ({violation.summary.rstrip('.')}), but in the "
         f"sealed run that checker is {results.verdict_of(violation.checker) or 'missing'}."
@@ -285,10 +284,10 @@ def contradictions(found: Sequence[OnlineViolation], results: Results) -> list[s
 
 
 def falsify(root: Path) -> Iterator[judging.Mutant]:
-    """Run the mutation check of a judged run (`checkers.judging`): one mutant per row on which its verdict
-    must depend.
+    """Run the mutation check of a judged run (`checkers.judging`): yield one mutant per row on which the verdict must
+    depend.
 
-    Raises FileNotFoundError where the run was never judged.
+    Raises FileNotFoundError if the run was never judged.
     """
     spec = spec_of(root)
     demands = demands_of(spec)
@@ -299,7 +298,7 @@ def falsify(root: Path) -> Iterator[judging.Mutant]:
 
 
 def decide(bug: Bug, results: Results) -> PlantedBugResult:
-    """Decide if the run found its bug, and state why."""
+    """Return whether the run found its planted bug, with the reason."""
     checker = results.checkers.get(bug.found_by)
     if checker is None:
         return PlantedBugResult(bug.name, False, f"{bug.found_by} did not judge this run")
@@ -314,7 +313,8 @@ def decide(bug: Bug, results: Results) -> PlantedBugResult:
 
 
 def demand(bug: Bug | None, results: Results) -> Results:
-    """Return the results of a run with this bug, with `planted`; if the bug was missed, a valid run becomes unknown."""
+    """Add `planted` to the results of a run with a planted bug.  If the bug was missed, a valid verdict becomes
+    unknown."""
     if bug is None:
         return results
     results = replace(results, planted=(planted := decide(bug, results)))
@@ -322,7 +322,7 @@ def demand(bug: Bug | None, results: Results) -> Results:
 
 
 def demands_of(spec: Spec) -> Demands:
-    """Return the demands.  Raises WrongSpec if the spec names an unknown subject, workload or nemesis."""
+    """Return the demands on a run.  Raises WrongSpec if the spec names an unknown subject, workload or nemesis."""
     subject, workload = load_subject(spec), load_workload(spec)
     declares = subject.declares
     try:
@@ -365,19 +365,19 @@ def demands_of(spec: Spec) -> Demands:
 
 
 def reads_each_server_at_end(declares: Declares, workload: Workload) -> bool:
-    """Return whether every server is read after recovery, by a client of its own."""
+    """Return True if every server is read after recovery, each by a client of its own."""
     serves = declares.each_server_serves or workload.each_server
     return declares.nodes and serves and workload.final_repeats and bool(workload.final())
 
 
 _COPIES_MAX = 1 << 15
-"""Copies are numbered from 0, and tables hold their numbers in 16 bits."""
+"""Maximum number of copies.  They are numbered from 0, and tables store the numbers in 16 bits."""
 
 
 def copies_of(record: RunRecord) -> list[Collected]:
-    """Return the copies of a run, as the journal lists them; none if it took none.  Raises BrokenFile."""
+    """Return the copies of a run that the journal lists.  Raises BrokenFile if the list is invalid."""
     if wrong := [row.copy for row in record.copies if not 0 <= row.copy < _COPIES_MAX]:
-        raise BrokenFile(f"{JOURNAL}: {wrong[0]} is no number of a copy")
+        raise BrokenFile(f"{JOURNAL}: {wrong[0]} is not a valid number of a copy")
     times = Counter((row.copy, row.node) for row in record.copies)
     if twice := [name for name, count in times.items() if count > 1]:
         raise BrokenFile(f"{JOURNAL} lists copy {twice[0][0]} of {twice[0][1]} twice")
@@ -396,16 +396,17 @@ def copies_of(record: RunRecord) -> list[Collected]:
 
 
 def _below(run_folder: Path, name: str) -> Path:
-    """Return a folder of the run.  Raises BrokenFile for a name that leads outside."""
+    """Return the path of a folder in the run folder.  Raises BrokenFile for a name that leads outside of it."""
     if ".." in Path(name).parts or Path(name).is_absolute():
         raise BrokenFile(f"{JOURNAL} names a folder of copies outside of the run: {name}")
     return run_folder / name
 
 
 def tabulate(record: RunRecord, write_tables: Callable[[Sequence[Collected]], None]) -> None:
-    """Make the tables of a run from the intact copies, and enter the others as unreadable, with the reason.
+    """Make the tables of a run from the intact copies, and add the other copies as unreadable, with the reason.
 
-    write_tables: makes `tables/` from some copies (`Subject.tables`).  Raises BrokenFile.
+    write_tables: makes `tables/` from the copies that it gets (`Subject.tables`)
+    Raises BrokenFile.
     """
     copies = copies_of(record)
     lost = _not_whole(record.root, copies)
@@ -419,7 +420,7 @@ def tabulate(record: RunRecord, write_tables: Callable[[Sequence[Collected]], No
 
 
 def _not_whole(root: Path, copies: Sequence[Collected]) -> dict[int, str]:
-    """Return the indices in `copies` of those that cannot be read as evidence, and the reasons."""
+    """Return index in `copies` -> reason, for each copy that is no evidence."""
     broken = broken_files(root, "nodes/")
     lost: dict[int, str] = {}
     for number, copy in enumerate(copies):

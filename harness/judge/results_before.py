@@ -1,15 +1,14 @@
 """The results of an earlier judging, while a stored run is judged again.
 
-results.json belongs to the last judging.  If that one refuses the run, or is killed, an earlier *valid* must not
-remain, because a program that reads results.json would take it for the current result.  So the earlier results get
-other names first.  A judging that finishes removes them.  One that refuses leaves them, and results.json gives the
-reason and their names.
+results.json belongs to the latest judging.  If that judging refuses the run or is killed, an earlier verdict *valid*
+must not remain in results.json, because a program that reads the file would use it as the latest verdict.  So the
+earlier results are renamed first.  A judging that finishes removes the earlier results.  A judging that refuses the run
+keeps them, and writes the reason and their names to results.json.
 
-A full disk is no refusal, because nothing is wrong with the run.  Then the earlier results get their names back.
+If the disk is full, nothing is wrong with the run.  Then the earlier results get their old names again.
 
-A run that began and could not be judged: its verdict is *harness failed*, in results.json and on a page.
-
-So `results/latest` never leads to a folder without a verdict, and never to the verdict of another run.
+If a run began but could not be judged, its verdict is *harness failed*, in results.json and in the report.  So
+`results/latest` never leads to a folder without a verdict, or to the verdict of another run.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ def record_failure(
     not_tested: bool = False,
     before: str = "",
 ) -> Results:
-    """Write results.json and report.html into a run folder; return the results.
+    """Write results.json and report.html of a failed run into its folder, and return the results.  If a verdict was
+    reached before the failure, keep the verdict, and only add the reason and the exit code.
 
-    A verdict that was reached before the failure stands; then only the reason and the exit code are added.
-    problem: an unexpected exception; its traceback is stored in failure.txt.
-    not_tested: no test took place, through no fault of the harness (`exceptions_for_users`). before: name of the file
-    with the results of an earlier judging.  Never raises for a page that cannot be written; results.json alone must
-    suffice then.  Raises OSError if not even that can be written.
+    problem: unexpected exception, whose traceback is stored in failure.txt
+    not_tested: True if no test took place, without an error of the harness (`exceptions_for_users`)
+    before: name of the file with the results of an earlier judging
+    Raises OSError if results.json cannot be written, but not if the report cannot be written.
     """
     results = replace(
         _reached(root) or Results(RunVerdict.HARNESS_FAILED),
@@ -79,24 +78,24 @@ NAMES: Mapping[str, str] = {
     "report.html": "report.before.html",
     "junit.xml": "junit.before.xml",
 }
-"""Name of a result -> its name while the run is judged again."""
+"""Name of a file with results -> name of the file while the run is judged again."""
 
 SOURCES = ("history.*", "trace/*", "nodes/*/data/**/*.log")
-"""Files that judging writes in addition, such as buckets and tables."""
+"""Patterns of the files from which judging makes buckets and tables of about the same size."""
 FULL_BYTES = 500_000
 REPORT_BYTES = 4_000_000
-"""The report and results.json."""
+"""Estimated size of the report and results.json, in bytes."""
 
 
 def is_judged(root: Path) -> bool:
-    """Return whether the folder holds results of a judging."""
+    """Return True if the folder contains results of a judging."""
     return _results(root) is not None
 
 
 def set_aside(root: Path) -> None:
     """Rename the results of an earlier judging.  Raises OSError if the folder cannot be written.
 
-    If the last judging refused the run, its results are removed, because the earlier ones are already set aside.
+    If the latest judging refused the run, remove its results instead, because the earlier results are already renamed.
     """
     last = _results(root)
     refused = last is not None and last.before != ""
@@ -106,16 +105,14 @@ def set_aside(root: Path) -> None:
 
 
 def remove(root: Path) -> None:
-    """Remove the earlier results, because this judging has finished.  A folder of that name is no result, and
-    remains.
-    """
+    """Remove the earlier results, because this judging has finished.  A folder with such a name is not removed."""
     for path in (root / other for other in NAMES.values()):
         if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
 
 
 def restore(root: Path) -> None:
-    """Rename the earlier results back; results of a judging that did not finish are removed."""
+    """Remove the results of a judging that did not finish, and give the earlier results their old names."""
     for name, other in NAMES.items():
         (root / name).unlink(missing_ok=True)
         (root / f"{name}.partial").unlink(missing_ok=True)
@@ -124,8 +121,8 @@ def restore(root: Path) -> None:
 
 
 def disk_is_full(root: Path, problem: BaseException) -> bool:
-    """Return whether a judging ended because the disk is full.  Libraries drop the number and the text of such an
-    error, so the disk itself is checked, too.
+    """Return True if a judging ended because the disk is full.  Some libraries drop the number of such an error, so the
+    free space is checked too.
     """
     leaves = problem.exceptions if isinstance(problem, BaseExceptionGroup) else (problem,)
     errors = [one for one in leaves if isinstance(one, OSError)]
@@ -134,19 +131,20 @@ def disk_is_full(root: Path, problem: BaseException) -> bool:
 
 
 def full_disk(root: Path) -> str:
-    """Return the message for a full disk.  Judging writes the history, logs and traces of a run again, sorted."""
+    """Return the message for a full disk, with the space that judging needs: it writes sorted copies of the history,
+    logs and traces."""
     size_bytes = sum(path.stat().st_size for name in SOURCES for path in root.glob(name) if path.is_file())
     needed_mb = (size_bytes + REPORT_BYTES) / 1e6
     free_mb = shutil.disk_usage(root).free / 1e6
     words = f"the disk of {root} is full: judging needs about {needed_mb:.0f} MB, and {free_mb:.0f} MB are free"
-    return f"{words}; the results of before are as they were"
+    return f"{words}; the earlier results were not changed"
 
 
 def refused(root: Path, reason: str, problem: BaseException | None = None) -> None:
-    """Write results that say why this judging did not finish.  A verdict that it has reached remains.
+    """Write results with the reason why this judging did not finish.  Keep a verdict that it has reached.
 
-    problem: an unexpected exception.  Does nothing if the folder cannot be written, because then nothing could be set
-    aside.
+    problem: unexpected exception, or None
+    Do nothing if the folder cannot be written, because then no earlier results were renamed.
     """
     before = NAMES[RESULTS] if (root / NAMES[RESULTS]).exists() else ""
     with contextlib.suppress(OSError):

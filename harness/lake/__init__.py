@@ -1,1 +1,1 @@
-"""All runs in one place: facts of every run as Parquet tables, small listings of them, and SQL over all of them."""
+"""The lake: facts of every run as Parquet tables, lists of runs, and SQL over all runs."""

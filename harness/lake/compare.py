@@ -1,8 +1,7 @@
-"""Compares two runs: differences of specs, figures and faults, and the points where they diverge.
+"""Compare two runs: differences of specs and measurements, and the points at which the runs diverge.
 
-Two runs diverge twice.  On the timeline they diverge at the first different fault, election or violation.  In their
-histories they diverge at the first operation of a thread with another request or outcome; for two runs of one seed
-everything before it was equal.
+Two runs have two such points: the first different fault, election or violation of their timelines, and the first
+different operation of their histories.  In runs with the same seed, all earlier operations are equal.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from checkers.record.header_and_outcome import Header
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
-"""The facts of a run: table -> its rows."""
+"""Table -> rows of one run."""
 
 SPEC = (
     "system", "workload", "kinds", "backend", "nodes", "rate_hz", "keys", "time_limit_s", "seed", "bug", "finding",
@@ -39,13 +38,15 @@ FIGURES = (
     "elections", "duration_s", "judging_s",
 )  # fmt: skip
 CODE = ("subject", "workload")
-"""Folders of a run with the files of a system or a workload of the user's own."""
+"""Folders of a run that contain the files of a user's system or workload."""
 _COMPARED = (RUNS, FAULTS, ELECTIONS, VIOLATIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference of one field.  a, b: its values in the two runs."""
+    """A field with its values in two runs.
+
+    a, b: the values, which may be equal in `Comparison.figures`"""
 
     name: str
     a: Any
@@ -54,7 +55,9 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ComparedEvent:
-    """One entry of a timeline.  time_ns: since the test began."""
+    """One entry of a timeline.
+
+    time_ns: nanoseconds since the test began"""
 
     time_ns: int
     words: str
@@ -62,9 +65,13 @@ class ComparedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """spec: only fields that differ. figures: all, equal or not. timelines: entry by entry, None past the end of one.
-    parted: the first index in `timelines` that differs; None if they are equal. operation: sentence about the first
-    operation that differs; "" if none does, or if a history is missing.
+    """Comparison of two runs.
+
+    spec: fields of the specs that differ
+    figures: all measurements, including equal ones
+    timelines: pairs of entries; None after the end of the shorter timeline
+    parted: index of the first different pair in `timelines`; None if the timelines are equal
+    operation: sentence about the first different operation; "" if none differs or a history is missing
     """
 
     names: tuple[str, str]
@@ -75,7 +82,7 @@ class Comparison:
     operation: str
 
     def lines(self) -> list[str]:
-        """Return the lines for a terminal."""
+        """Return the comparison as lines for a terminal."""
         a, b = self.names
         out = [f"A  {a}", f"B  {b}", "", "spec: the same" if not self.spec else "spec:"]
         out += [f"  {each.name:<14} {_plain(each.a):<28} {_plain(each.b)}" for each in self.spec]
@@ -88,15 +95,15 @@ class Comparison:
         for place, (one, other) in enumerate(self.timelines):
             mark = ">" if place == self.parted else " "
             out.append(f"{mark} {_event(one):<{width}}  {_event(other)}")
-        out += ["", self.operation or "no operation differs that both histories hold"]
+        out += ["", self.operation or "no operation differs that both histories contain"]
         return out
 
 
 def find(lake: Lake, name: str) -> tuple[Rows, Path | None]:
-    """Return the facts of a run that a user named, and its folder if it is here.
+    """Return the facts of a run, and its folder if it is on this machine.
 
-    name: the path of a run folder, or a prefix of the name of exactly one run of the lake.  Raises LookupError with a
-    sentence, and BrokenFile if the folder cannot be used.
+    name: path of a run folder, or a prefix of the name of exactly one run in the lake
+    Raises LookupError if no run or several runs match, and BrokenFile if the folder cannot be used.
     """
     folder = Path(name)
     if (folder / "test.json").exists():
@@ -118,7 +125,10 @@ def find(lake: Lake, name: str) -> tuple[Rows, Path | None]:
 
 
 def compare(a: Rows, b: Rows, a_folder: Path | None = None, b_folder: Path | None = None) -> Comparison:
-    """a, b: the facts of two runs.  a_folder, b_folder: where their histories are."""
+    """Compare two runs.
+
+    a, b: facts of the runs
+    a_folder, b_folder: folders of the runs, or None"""
     one, other = a[RUNS][0], b[RUNS][0]
     spec = tuple(Difference(name, one.get(name), other.get(name)) for name in SPEC if one.get(name) != other.get(name))
     if a_folder and b_folder:
@@ -131,7 +141,8 @@ def compare(a: Rows, b: Rows, a_folder: Path | None = None, b_folder: Path | Non
 
 
 def _differences_of_folders(a: Path, b: Path, named: set[str]) -> tuple[Difference, ...]:
-    """Return differences that only the folders of two runs show: other options, the schedule, and the user's files."""
+    """Return differences that the lake does not contain: options without a column, the schedule, and the user's
+    files."""
     from checkers.record.run_record import RunRecord
 
     one, other = RunRecord(a).header, RunRecord(b).header
@@ -145,7 +156,7 @@ def _differences_of_folders(a: Path, b: Path, named: set[str]) -> tuple[Differen
 
 
 _SPEC_AS_COLUMN = ("subject", "nemesis")
-"""Options with other names in the table of runs: system and kinds."""
+"""Options that are in the table of runs under other names, `system` and `kinds`."""
 
 
 def _cards(header: Header) -> str:
@@ -155,7 +166,7 @@ def _cards(header: Header) -> str:
 
 
 def _digest(folder: Path) -> str | None:
-    """Return a short hash of the names and bytes of all files in a folder; None if it is not there."""
+    """Return a short hash of the names and bytes of all files in a folder; None if the folder does not exist."""
     if not folder.is_dir():
         return None
     digest = hashlib.sha256()
@@ -166,7 +177,7 @@ def _digest(folder: Path) -> str | None:
 
 
 def timeline(rows: Rows) -> list[ComparedEvent]:
-    """Return faults, elections, and the first violation of each symptom, in order of time."""
+    """Return the faults, elections, and first violations of each symptom, in order of time."""
     events = []
     for fault in rows[FAULTS]:
         name = f"fault {fault['number']}: {fault['kind']} {fault['name']}"
@@ -189,14 +200,13 @@ def timeline(rows: Rows) -> list[ComparedEvent]:
 
 
 def _differ(one: ComparedEvent | None, other: ComparedEvent | None) -> bool:
-    """Return whether two entries differ, apart from their times, which always differ a little."""
+    """Return True if two entries differ in anything but their times, which always differ slightly."""
     return one is None or other is None or one.words != other.words
 
 
 def first_different_operation(a: Path, b: Path) -> str:
-    """Return a sentence about the first operation of any process that differs; "" if none does or a history is
-    missing.
-    """
+    """Return a sentence about the first different operation of any process; "" if none differs or a history is
+    missing."""
     try:
         one, other = _rows_by_process(a), _rows_by_process(b)
     except MalformedHistory:
@@ -217,7 +227,7 @@ _Row = tuple[int, int, str, str, str]
 
 
 def _rows_by_process(root: Path) -> dict[int, list[_Row]]:
-    """Return process -> its rows as (time, type, f, key, value), in order, without the set-up."""
+    """Return process -> its rows as (time, type, f, key, value), in order, without those of the set-up."""
     history = read_history(root)
     history = history.filter(pc.greater_equal(history["process"], 0))
     names = ("process", "time_ns", "type", "f", "key", "value", "value2", "payload")

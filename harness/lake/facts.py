@@ -1,6 +1,6 @@
-"""The facts of one run: its files, read once, as one small Arrow table for each table of the lake.
+"""The facts of one run, as a small Arrow table for each table of the lake.
 
-Nothing here judges.  Verdicts come from results.json, measurements from the record and the history.
+Nothing is judged here.  Verdicts are read from results.json, measurements from the record and the history.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ NO_FAULT = "none"
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """run: its name in every table.  date, system: the partition that it belongs to.  rows: table -> its rows."""
+    """Facts of one run.
+
+    run: name of the run in every table
+    date, system: partition to which the run belongs
+    rows: table -> rows of the run"""
 
     run: str
     date: str
@@ -50,8 +54,9 @@ class RunFacts:
 
 
 def facts_of(root: Path, path: str = "") -> RunFacts:
-    """Return the facts of the run in `root`, judged or not. path: its location in the table of runs.
+    """Return the facts of the run in `root`, which need not be judged.
 
+    path: location of the run for the table of runs; "" for `root`
     Raises BrokenFile if a file of the run cannot be used.
     """
     record = RunRecord(root)
@@ -99,7 +104,7 @@ def facts_of(root: Path, path: str = "") -> RunFacts:
 
 
 def symptom_of_run(root: Path) -> tuple[Mapping[str, Any], ViolationSymptom] | None:
-    """Return the row of a run in the table of runs, as far as its test needs, and the symptom of its leading finding;
+    """Return the columns of the table of runs that identify a run's test, and the symptom of the run's first finding;
     None for a run without a violation.  Raises BrokenFile.
     """
     record, results = RunRecord(root), read_results(root)
@@ -175,7 +180,7 @@ def _fault(fault: FaultRecord) -> dict[str, Any]:
 
 
 def _in_force(from_ns: int, to_ns: int, faults: Iterable[FaultRecord]) -> str:
-    """Return the kinds of fault in force at some time of this span, as text of a column."""
+    """Return the kinds of fault that were in force at any time of this interval, joined by "+"."""
     kinds = {fault.card.kind for fault in faults if fault.in_force(from_ns, to_ns)}
     return "+".join(sorted(kinds)) or NO_FAULT
 
@@ -208,7 +213,7 @@ def _violation(
 
 
 def _preceding(moment_ns: int, faults: Sequence[FaultRecord], outcome: RunOutcome) -> str:
-    """Return the last event before this time; "not known" for a violation without a time."""
+    """Return the last fault, heal, election or death before this time; "not known" for a violation without a time."""
     if moment_ns < 0:
         return "not known"
     happened = [(fault.injected_ns, f"{fault.card.kind} injected") for fault in faults if fault.carried_out]
@@ -258,8 +263,8 @@ FROM counted GROUP BY second, f, outcome ORDER BY second, f, outcome"""
 
 
 def _operations(root: Path, faults: Sequence[FaultRecord]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return (the statistics of a run's clients, a row for each second, function and outcome); a history that is
-    missing or unreadable has no operation.  Operations that never ended count as info.
+    """Return (statistics of a run's operations, a row per second, function and outcome).  A missing or unreadable
+    history counts as empty.  Operations that never ended count as info.
     """
     try:
         history = read_history(root)

@@ -1,17 +1,17 @@
-"""The lake: a folder of Parquet tables with the facts of every run, which grows when a run ends.
+"""The lake: a folder of Parquet tables with the facts of every run.  A run adds its facts when it ends.
 
     lake/<table>/date=<UTC date>/system=<name>/<run>.parquet      rows of one run
     lake/<table>/date=<UTC date>/system=<name>/merged.parquet     rows of many runs
 
-Theory.  A run that ends writes one small file for each table.  Once a partition holds LOOSE_MAX of them, they are
-merged, because ten thousand files take seconds to open.  A run that is judged again replaces its own rows, so a run
-never stands there twice.
+Theory.  A run that ends writes one small file for each table.  When a partition contains LOOSE_MAX small files, they
+are merged, because opening ten thousand files takes seconds.  When a run is judged again, its new rows replace the old
+rows, so no run is in the lake twice.
 
-Writers hold an exclusive lock, readers a shared one.  A merge first moves the loose files into `_merging`, which no
-reader looks into; then it replaces `merged.parquet`; then it removes them.  If it is killed in between, the next writer
-finishes the merge.  So a kill can hide rows until then, but not duplicate them.
+Writers hold an exclusive lock, readers a shared lock.  A merge first moves the small files to `_merging`, which readers
+ignore; then it replaces `merged.parquet`; then it removes the small files.  If a merge is killed, the next writer
+finishes it.  So a kill may hide rows until the next write, but never duplicates rows.
 
-Nothing here is evidence.  A lost lake is rebuilt from the run folders (`krucible runs --rebuild`).
+The lake is no evidence.  A lost lake is rebuilt from the run folders (`krucible runs --rebuild`).
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _NOT_RUNS = frozenset({NAME, "nodes", "buckets", "tables", "plots", "trace", "mu
 
 
 def lake_of(results: Path) -> Path:
-    """Return the lake for runs under `results`: the folder that KRUCIBLE_LAKE names, else the nearest `lake` in this
-    folder or one above it, else a new one in this folder.
+    """Return the folder of the lake for runs below `results`: the value of KRUCIBLE_LAKE, else the nearest lake in
+    `results` or a folder above it, else `results/lake`, which may not exist yet.
     """
     return existing_lake(results) or results.resolve() / NAME
 
 
 def existing_lake(folder: Path) -> Path | None:
-    """Act like `lake_of`, if there is one or KRUCIBLE_LAKE names one."""
+    """Return the value of KRUCIBLE_LAKE, else the nearest lake in this folder or a folder above it, else None."""
     if named := os.environ.get(VARIABLE):
         return Path(named).resolve()
     folder = folder.resolve()
@@ -63,16 +63,18 @@ def existing_lake(folder: Path) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """folder: may not exist yet; then the lake is empty, and the first run creates it."""
+    """A lake.
+
+    folder: folder of the lake.  If it does not exist, the lake is empty, and the first run creates the folder."""
 
     folder: Path
 
     def add(self, root: Path) -> RunFacts:
-        """Add the run in `root`, or replace its rows.  Raises BrokenFile, and OSError if nothing can be written.
+        """Add the run in `root`, or replace its rows.  Raises BrokenFile, and OSError if the lake cannot be written.
 
-        A run below the parent folder of the lake is stored with its relative path, because both may move together.
+        If the run is below the lake's parent folder, its relative path is stored, because both may be moved together.
         """
-        from harness.lake.facts import facts_of  # a listing needs no NumPy
+        from harness.lake.facts import facts_of  # imported here, because a list of runs needs no NumPy
 
         base = self.folder.parent
         facts = facts_of(root, str(root.relative_to(base)) if root.is_relative_to(base) else str(root))
@@ -80,7 +82,7 @@ class Lake:
         return facts
 
     def append(self, facts: RunFacts) -> None:
-        """Write the facts of one run, in place of its earlier rows."""
+        """Write the facts of one run, and remove its earlier rows."""
         with self._locked(fcntl.LOCK_EX):
             for name, rows in facts.rows.items():
                 partition = partition_of(self.folder / name, facts.date, facts.system)
@@ -92,19 +94,19 @@ class Lake:
                     _merge(partition, TABLES[name])
 
     def make(self) -> None:
-        """Create an empty lake unless it exists: runs below its folder's parent go into it from now on."""
+        """Create an empty lake unless it exists.  From then on, `lake_of` finds it for runs below its parent folder."""
         with self._locked(fcntl.LOCK_SH):
             pass
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Prevent merges meanwhile, so that a reader sees every run exactly once."""
+        """Return a context in which no file is merged, so that a reader sees every run exactly once."""
         return self._locked(fcntl.LOCK_SH) if self.folder.exists() else contextlib.nullcontext()
 
     def read(self, name: str, columns: Sequence[str] | None = None, run: str | None = None) -> pa.Table:
-        """Return a table, with its partition's `date` and `system`, in no order. columns: only these. run: only its
-        rows.
+        """Return a table with the columns `date` and `system`, in no order.  Only pyarrow is used, and no JVM.
 
-        Reads footers and pages with pyarrow alone: no JVM.
+        columns: columns to return; None for all
+        run: run whose rows to return; None for all runs
         """
         schema = TABLES[name]
         wanted = [*schema.names, DATE, SYSTEM] if columns is None else list(columns)
@@ -120,16 +122,16 @@ class Lake:
         return (whole if run is None else whole.filter(pc.equal(whole["run"], run))).select(wanted)
 
     def _files_of(self, name: str, run: str) -> list[Path]:
-        """Return the files of a table that may contain rows of this run: those of its partition."""
+        """Return the files of a table that may contain rows of this run, which are those of the run's partition."""
         index = self._indexed(["run", DATE, SYSTEM])
         rows = index.filter(pc.equal(index["run"], run)).select([DATE, SYSTEM]).to_pylist()
         return [path for row in rows for path in sorted(partition_of(self.folder / name, **row).glob("*.parquet"))]
 
     def _indexed(self, columns: Sequence[str]) -> pa.Table:
-        """Return these columns of all rows of the table of runs; `date` and `system` may be among them.
+        """Return these columns, which may include `date` and `system`, of all rows of the table of runs.
 
-        Opening one file per day and system takes too long for a list.  So all rows are also in one more file,
-        `_index.parquet`, with the source file of each and its time; changed files are read again.
+        Opening a file per day and system would take too long for a list.  So `_index.parquet` contains a copy of all
+        rows, each with the name of its file and the time of the file's last change.  Changed files are read again.
         """
         marks = {str(path.relative_to(self.folder)): path.stat().st_mtime_ns for path in self.files(RUNS)}
         path = self.folder / _INDEX
@@ -142,9 +144,9 @@ class Lake:
         return self._index_anew(marks).select(list(columns))
 
     def _index_anew(self, marks: Mapping[str, int]) -> pa.Table:
-        """Rewrite the index, and return all of it.  Rows of unchanged files are kept.
+        """Rewrite the index, and return it.  Rows of unchanged files are kept.
 
-        marks: file of the table of runs -> time of its last change."""
+        marks: file of the table of runs -> time of its last change"""
         path = self.folder / _INDEX
         index = _whole(path) if path.exists() else _INDEX_SCHEMA.empty_table()
         if index.schema != _INDEX_SCHEMA:
@@ -162,19 +164,19 @@ class Lake:
         return index
 
     def files(self, name: str) -> list[Path]:
-        """Return the files of a table; hold `reading` while they are used."""
+        """Return the files of a table.  Use them only inside the context `reading`."""
         return sorted((self.folder / name).glob(f"{DATE}=*/{SYSTEM}=*/*.parquet"))
 
     def rebuild(self, results: Path, say: Callable[[str], None]) -> int:
-        """Rebuild the lake from the run folders under `results`; return its number of runs.
+        """Rebuild the lake from the run folders below `results`, and return its number of runs.
 
-        say: receives a sentence for each unusable run.
+        say: called with a sentence about each unusable run
         """
         with self._locked(fcntl.LOCK_EX):
             for name in TABLES:
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / _INDEX).unlink(missing_ok=True)
-        from checkers.record.files import BrokenFile  # a listing reads no records
+        from checkers.record.files import BrokenFile  # imported here, because a list of runs needs no records
 
         added = 0
         for root in run_folders(results):
@@ -182,7 +184,7 @@ class Lake:
                 self.add(root)
                 added += 1
             except BrokenFile as problem:
-                say(f"{root} is left out: {problem}")
+                say(f"{root} is omitted: {problem}")
         return added
 
     @contextlib.contextmanager
@@ -194,10 +196,10 @@ class Lake:
 
 
 def run_folders(results: Path) -> Iterator[Path]:
-    """Return every run folder under `results`, in order of names, including replays in run folders.  Links are not
+    """Yield all run folders below `results`, in order of names, including replays in run folders.  Links are not
     followed.
     """
-    from checkers.record.run_record import TEST  # a listing reads no records
+    from checkers.record.run_record import TEST  # imported here, because a list of runs needs no records
 
     for folder, names, files in os.walk(results):
         if TEST in files:
@@ -210,12 +212,14 @@ def _loose(partition: Path) -> list[Path]:
 
 
 def partition_of(table: _P, date: str, system: str) -> _P:
-    """Return the folder of a partition. table: the folder of its table, here or in a store."""
+    """Return the folder of a partition.
+
+    table: folder of the table, on this machine or in a store"""
     return table / f"{DATE}={date}" / f"{SYSTEM}={quote(system)}"
 
 
 def _with_partition(rows: pa.Table, path: Path) -> pa.Table:
-    """Return the rows of a file, with the columns that its folder names contain."""
+    """Return the rows of a file, with the columns that are encoded in the names of its folders."""
     for part in path.parent.parts[-2:]:
         name, _, value = part.partition("=")
         rows = rows.append_column(name, pa.repeat(pa.scalar(unquote(value)), len(rows)))
@@ -223,7 +227,7 @@ def _with_partition(rows: pa.Table, path: Path) -> pa.Table:
 
 
 def _read(path: Path, schema: pa.Schema, columns: list[str]) -> pa.Table:
-    """Return rows of a file in the current schema: a column that an older version did not write is null."""
+    """Return the rows of a file in the current schema.  Columns that an older version did not write are null."""
     with pq.ParquetFile(path) as file:
         names = {column: _name_in(file.schema_arrow.names, column) for column in columns}
         there = [name for name in names.values() if name is not None]
@@ -238,25 +242,25 @@ def _read(path: Path, schema: pa.Schema, columns: list[str]) -> pa.Table:
 
 
 def _whole(path: Path) -> pa.Table:
-    """Act like `pq.read_table`, which loads two more libraries of Arrow than a small listing needs."""
+    """Return all rows of a file.  Unlike `pq.read_table`, this does not load two further libraries of Arrow."""
     with pq.ParquetFile(path) as file:
         return file.read(use_threads=False)
 
 
 def _name_in(names: Collection[str], column: str) -> str | None:
-    """Return a file's name of a column; None if it has none."""
+    """Return the name of a column in a file, which may be an old name; None if the file does not have the column."""
     return next((name for name in (column, OLD_NAMES.get(column)) if name in names), None)
 
 
 def _write(rows: pa.Table, path: Path) -> None:
-    """Write atomically."""
+    """Write a Parquet file atomically."""
     part = path.with_name(f"_{path.name}.part")
     pq.write_table(rows, part, compression="zstd")
     part.replace(path)
 
 
 def _leave_out(merged: Path, run: str) -> None:
-    """Remove the rows of a run from a merged file, if it holds any."""
+    """Remove the rows of a run from a merged file, if there are any."""
     if not merged.exists():
         return
     held = pq.read_table(merged, columns=["run"], partitioning=None)["run"]
@@ -275,9 +279,8 @@ def _merge(partition: Path, schema: pa.Schema) -> None:
 
 
 def _finish_merge(partition: Path, schema: pa.Schema) -> None:
-    """Merge the files that were set aside.  Rows of its runs that `merged.parquet` has already are replaced, not
-    doubled.
-    """
+    """Merge the files in `_merging` into `merged.parquet`.  Rows of the same runs that are already there are
+    replaced."""
     aside, merged = partition / _MERGING, partition / _MERGED
     if not aside.exists():
         return

@@ -1,12 +1,12 @@
-"""The past of a symptom and of a test (seen before, since when, how often, last passed), and listings of runs.
+"""The past of a symptom and of a test (seen before, since when, how often, last passed), and lists of runs.
 
-A *test* is the common part of runs that differ only in their seeds.  A symptom seen now is *new* if no earlier run of
-any test showed it; *back* if the last BACK_AFTER runs of its test or more passed without it; else *known*.  A symptom
-that earlier runs of a test showed is *gone* if this campaign ran that test and it passed without the symptom: then its
-last BACK_AFTER runs decide nothing yet, so the line gives the number of runs that passed since.  No run is repeated
-until it passes: a streak is the number of runs in a row, up to the last, that ended as expected.
+Runs that differ only in their seeds are runs of one *test*.  A symptom of a present run is *new* if no earlier run of
+any test showed it; *back* if at least BACK_AFTER runs of its test have passed since it was last seen; else *known*.  A
+symptom of earlier runs is *gone* if its test was run now and passed without the symptom; its line gives the number of
+runs that have passed since it was last seen.  A streak of a test is the number of its latest runs in a row that ended
+as expected.
 
-*Listings.*  Runs of the lake that pass a filter, the newest first.  No JVM: pyarrow alone.
+*Lists.*  Runs of the lake that pass a filter, newest first, read with pyarrow and without a JVM.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ class SymptomStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """One run of the lake. good: it ended as expected: valid, or with its planted bug found. planted: it had a bug.
-    symptoms: id -> words, of all its violations.
+    """One run of the lake.
+
+    good: True if the run ended as expected: valid, or with its planted bug found
+    planted: True if the run had a planted bug or was to reproduce a finding
+    symptoms: id -> description, for all symptoms of the run's violations
     """
 
     path: str
@@ -51,15 +54,19 @@ class PastRun:
 
     @property
     def when(self) -> str:
-        """Return its day and revision."""
+        """Return the day and the revision of the run, in words."""
         return f"{self.started:%Y-%m-%d}" + (f" (revision {self.revision[:7]})" if self.revision else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A symptom compared with earlier runs. shown: those that showed it, the oldest first. tried: number of runs of its
-    tests. passed_since: number of them that passed since it was last seen. passed: the last valid run of its test
-    without a planted bug. run: one that shows it now.
+    """A symptom, compared with earlier runs.
+
+    shown: earlier runs that showed the symptom, oldest first
+    tried: number of earlier runs of the symptom's tests
+    passed_since: number of runs of these tests that have passed since the symptom was last seen
+    passed: last valid run of these tests without a planted bug
+    run: a present run that shows the symptom
     """
 
     symptom: str
@@ -72,7 +79,7 @@ class Standing:
     run: PastRun | None = None
 
     def seen(self) -> str:
-        """Return a sentence: seen before, since when, and how often."""
+        """Return a sentence that tells how often earlier runs showed the symptom, and when."""
         if not self.tried and not self.shown:
             return "This is the first run of its test."
         if not self.shown:
@@ -82,9 +89,8 @@ class Standing:
         return f"{often}, first on {self.shown[0].when}{last}."
 
     def line(self) -> str:
-        """Return a line.
-
-        Such as: back: stale read … (6b96ad0f). Seen in 2 of 9 earlier runs, … After 12 runs that passed."""
+        """Return a line such as `back: stale read … (6b96ad0f). Seen in 2 of 9 earlier runs, … After 12 runs that
+        passed.`"""
         parts = [f"{self.state}: {self.words} ({self.symptom}).", self.seen()]
         if self.state in (SymptomStatus.BACK, SymptomStatus.GONE):
             after = "After" if self.state is SymptomStatus.BACK else "Not seen in"
@@ -93,7 +99,7 @@ class Standing:
 
 
 def past_runs(lake: Lake) -> list[PastRun]:
-    """Return all runs of the lake, the oldest first, except those without a start time."""
+    """Return all runs of the lake that have a start time, oldest first."""
     symptoms: dict[str, dict[str, str]] = {}
     for row in lake.read(VIOLATIONS, ["run", "symptom", "words"]).to_pylist():
         symptoms.setdefault(row["run"], {})[row["symptom"]] = row["words"]
@@ -116,9 +122,9 @@ def _past(row: Mapping[str, Any], symptoms: Mapping[str, str]) -> PastRun:
 
 
 def standings(before: Sequence[PastRun], now: Sequence[PastRun]) -> list[Standing]:
-    """Return each symptom of clean systems: those seen now, new ones first, and those that are gone.
+    """Return the standing of each symptom in runs without a planted bug: new, back, known, then gone.
 
-    before, now: the oldest first.
+    before, now: earlier and present runs, oldest first
     """
     before, now = ([run for run in runs if not run.planted] for runs in (before, now))
     symptoms = dict.fromkeys(symptom for run in (*before, *now) for symptom in run.symptoms)
@@ -128,7 +134,7 @@ def standings(before: Sequence[PastRun], now: Sequence[PastRun]) -> list[Standin
 
 
 def standing_of(symptom: str, before: Sequence[PastRun], now: Sequence[PastRun]) -> Standing | None:
-    """Return the standing of a symptom; None if it was not seen now and none of its tests passed now."""
+    """Return the standing of a symptom; None if no present run shows it, and no present run of its tests has passed."""
     shown = tuple(run for run in before if symptom in run.symptoms)
     run = next((run for run in now if symptom in run.symptoms), None)
     tests = {each.test for each in (*shown, *now) if symptom in each.symptoms}
@@ -146,11 +152,12 @@ def standing_of(symptom: str, before: Sequence[PastRun], now: Sequence[PastRun])
 
 
 def standing_of_run(root: Path) -> tuple[Standing, str] | None:
-    """Return the standing of a run's leading symptom among all earlier runs, and the folder of the last valid run, ""
-    if it is not here.  None without a lake, or for a run without a violation.
+    """Return the standing of a run's first symptom, and the folder of the last valid run of its test, or "" if that
+    folder is not on this machine.  Return None if there is no lake, or if the run has no violation.
 
-    root: of a judged run.  Raises BrokenFile."""
-    from harness.lake.facts import symptom_of_run  # a listing needs no NumPy
+    root: folder of a judged run
+    Raises BrokenFile."""
+    from harness.lake.facts import symptom_of_run  # imported here, because a list of runs needs no NumPy
 
     base = existing_lake(root.parent)
     if base is None or (own := symptom_of_run(root)) is None:
@@ -169,13 +176,17 @@ def standing_of_run(root: Path) -> tuple[Standing, str] | None:
 
 
 def _passed(runs: Iterable[PastRun], tests: set[Test], shown: Sequence[PastRun]) -> int:
-    """Return runs of these tests that passed after the last one with the symptom."""
+    """Return the number of runs of these tests that passed after the last run that showed the symptom.
+
+    shown: runs that showed the symptom, oldest first"""
     last = shown[-1].started if shown else None
     return sum(run.good and run.test in tests and (last is None or run.started > last) for run in runs)
 
 
 def streaks(runs: Iterable[PastRun]) -> dict[Test, int]:
-    """Return test -> number of runs in a row that ended as expected, up to the last one; 0 if that one did not."""
+    """Return test -> number of its latest runs in a row that ended as expected.
+
+    runs: all runs, oldest first"""
     found: dict[Test, int] = {}
     for run in runs:
         found[run.test] = found.get(run.test, 0) + 1 if run.good else 0
@@ -183,8 +194,8 @@ def streaks(runs: Iterable[PastRun]) -> dict[Test, int]:
 
 
 def canary_age(runs: Iterable[PastRun], now: datetime) -> float | None:
-    """Return the days since the harness last proved that it can fail, by finding a planted bug of the canary.  None:
-    never.
+    """Return the days since a run last found a planted bug of the canary, which proves that tests can fail; None if no
+    run ever did.
     """
     found = [run.started for run in runs if run.test[0] == "canary" and run.planted and run.good]
     return (now - found[-1]).total_seconds() / 86_400 if found else None
@@ -197,8 +208,12 @@ def name_of(test: Test) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Filter of runs; "" or None: any value fits. kind: one of its kinds of fault. symptom: id of any of its
-    violations. revision: a prefix. since, until: bounds of its start.
+    """Filter of runs.  "" and None accept any value.
+
+    kind: kind of fault that the run must have
+    symptom: id of a symptom that the run must show
+    revision: prefix of the revision
+    since, until: earliest start, and time before which the run must start
     """
 
     system: str = ""
@@ -218,11 +233,13 @@ COLUMNS: Sequence[str] = (
     "dirty", "verdict", "exit_code", "symptom", "violations", "operations", "info", "p99_ms", "faults", "elections",
     "duration_s", "summary",
 )  # fmt: skip
-"""Columns of a listing of runs."""
+"""Columns of a list of runs."""
 
 
 def runs(lake: Lake, wanted: Filter, most: int | None = None) -> list[dict[str, Any]]:
-    """Return the runs that pass the filter, the newest first, at most this many; each as {column: value} of COLUMNS."""
+    """Return the runs that pass the filter, newest first, each with the columns COLUMNS.
+
+    most: maximum number of runs; None for all"""
     table = lake.read(RUNS, COLUMNS)
     keep = pa.repeat(pa.scalar(True), len(table))
     for column in ("system", "workload", "bug", "verdict", "backend"):
@@ -248,7 +265,7 @@ def runs(lake: Lake, wanted: Filter, most: int | None = None) -> list[dict[str, 
 
 
 def moment(text: str) -> datetime:
-    """Return an ISO date or time; UTC unless it names another zone.  Raises ValueError."""
+    """Parse an ISO date or time, in UTC unless the text names another zone.  Raises ValueError."""
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

@@ -1,9 +1,9 @@
-"""SQL over the lake: one query that reads the lake's own tables, on DuckDB in this process or on Spark.
+"""SQL over the lake: one query over the lake's tables, on DuckDB in this process or on Spark.
 
-An allow-list says what a statement may do.  The engine that answers a statement also parses it, once.  A walk over the
-parsed form allows one query, the tables of the lake, names that the query itself gives in WITH, and the nodes and
-functions listed here.  Spark's analysed plan is walked again, because analysis resolves names.  DuckDB gets its tables
-as rows in memory; it may not open files, load extensions or change settings.
+An allow-list restricts statements.  The engine that answers a statement also parses it.  The parsed statement must be
+one query, and may contain only tables of the lake, names that the query defines in WITH, and the nodes and functions in
+allowed.toml.  On Spark the analysed plan is checked too, because analysis resolves names.  DuckDB gets the tables as
+rows in memory; it may not open files, load extensions or change settings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class NamedQuestion(NamedTuple):
-    """words: the question in one line. sql: the statement."""
+    """A predefined question.
+
+    words: the question in one line
+    sql: the statement that answers it"""
 
     words: str
     sql: str
@@ -37,35 +40,37 @@ QUESTIONS: Mapping[str, NamedQuestion] = {
     name: NamedQuestion(words, sql.strip().removesuffix(";"))
     for name, words, sql in zip(_PARTS[::3], _PARTS[1::3], _PARTS[2::3], strict=True)
 }
-"""Name -> question."""
+"""Name -> predefined question."""
 
 Answer = tuple[Sequence[str], list[Mapping[str, Any]]]
-"""Names of columns, and rows; times are UTC without a zone."""
+"""(Names of columns, rows).  Times are in UTC, without a zone."""
 
 _ALLOWED = tomllib.loads(Path(__file__).with_name("allowed.toml").read_text(encoding="utf-8"))
 FUNCTIONS, _DUCKDB_NODES, _SPARK_NODES, _SPARK_EXPRESSIONS = (
     frozenset(" ".join(_ALLOWED[name].values()).split())
     for name in ("functions", "duckdb_nodes", "spark_nodes", "spark_expressions")
 )
-"""Names of functions that a query may call on either engine, and other allowed parts of a parsed query."""
+"""Names of functions that a query may call on both engines, and names of other allowed parts of a parsed query."""
 
 
 class WrongQuery(ValueError):
-    """A statement that the engine refuses, or that is not one query over the lake.  The message is one line."""
+    """The engine refuses a statement, or the statement is not one query over the lake.  The message is one line."""
 
     @staticmethod
     def beyond(what: str) -> WrongQuery:
-        """Refuse a statement because of one part."""
+        """Return the exception for a statement with a part that is not allowed.
+
+        what: the part, in words"""
         return WrongQuery(
-            f"a question of the lake is one query that reads the lake's tables, as SELECT … FROM runs does; {what} is "
-            "not allowed in it (`krucible query` lists the tables)"
+            f"a question must be one query that reads the lake's tables, such as SELECT … FROM runs; {what} is not "
+            "allowed (`krucible query` lists the tables)"
         )
 
 
 def ask(lake: Lake, statement: str, spark: SparkJudge | None = None) -> Answer:
-    """Answer a query: on DuckDB in this process, or on `spark`.
+    """Answer a query on DuckDB in this process, or on `spark`.
 
-    Raises WrongQuery, LookupError if there is no lake yet, and SparkUnavailable.
+    Raises WrongQuery, LookupError if the lake has no runs, and SparkUnavailable.
     """
     if not lake.files(RUNS):
         raise LookupError(f"there is no run in the lake {lake.folder}")
@@ -90,7 +95,7 @@ _MACROS = (
     "CREATE MACRO array_join(list, separator) AS array_to_string(list, separator)",
     "CREATE MACRO percentile(value, share) AS quantile_cont(value, share)",
 )
-"""Functions that Spark has under another name."""
+"""Definitions, for DuckDB, of functions that have these names only in Spark."""
 
 
 def _on_duckdb(lake: Lake, statement: str) -> Answer:
@@ -119,7 +124,7 @@ def _on_duckdb(lake: Lake, statement: str) -> Answer:
 
 
 def _without_zones(rows: pa.Table) -> pa.Table:
-    """Return the rows with types that both engines share: dates, and times of UTC without a zone."""
+    """Return the rows with the types that Spark returns: dates, and times in UTC without a zone."""
     fields = [
         pa.field(field.name, pa.timestamp("ms")) if pa.types.is_timestamp(field.type) else field
         for field in rows.schema
@@ -128,7 +133,8 @@ def _without_zones(rows: pa.Table) -> pa.Table:
 
 
 def _tables_of(form: Mapping[str, Any]) -> list[str]:
-    """Return the tables of the lake that a parsed statement reads.  Raises WrongQuery for anything beyond that."""
+    """Return the tables of the lake that a parsed statement reads.  Raises WrongQuery if it contains a part that is not
+    allowed."""
     if form.get("error"):
         raise WrongQuery.beyond("a statement of another kind")
     return sorted({*_allowed(form["statements"], frozenset())})
@@ -138,9 +144,9 @@ _QUALIFIERS = ("catalog", "schema", "catalog_name", "schema_name")
 
 
 def _allowed(part: Any, given: frozenset[str]) -> Iterator[str]:
-    """Walk a part of a parsed statement, and yield the tables of the lake that it reads.
+    """Verify a part of a parsed statement, and yield the tables of the lake that it reads.
 
-    given: names that WITH defines for queries around this part.
+    given: names that WITH defines in the queries around this part
     """
     if isinstance(part, list):
         for each in part:
@@ -161,7 +167,7 @@ def _allowed(part: Any, given: frozenset[str]) -> Iterator[str]:
 
 
 def _named(name: str, path: Sequence[str], table: bool, given: frozenset[str]) -> Iterable[str]:
-    """Check the name of a table or function as a statement writes it; return the corresponding table of the lake."""
+    """Verify the name of a table or function in a statement.  Return the table of the lake that it names, if any."""
     lower = name.lower()
     if len(path) == 1 and (lower in FUNCTIONS if not table else lower in given or lower in TABLES):
         return [lower] if table and lower not in given else []
@@ -180,7 +186,8 @@ _CONF = {
 
 
 def columns_of(table: str) -> str:
-    """Return the columns of a table's files, in Spark's notation of a schema; a renamed column has one name."""
+    """Return the columns of a table's files in Spark's notation of a schema.  A renamed column is there under both
+    names."""
     own = [f"`{field.name}` {_TYPES[field.type]}" for field in TABLES[table]]
     own += [f"`{OLD_NAMES[field.name]}` {_TYPES[field.type]}" for field in TABLES[table] if field.name in OLD_NAMES]
     return ", ".join([*own, f"`{DATE}` DATE", f"`{SYSTEM}` STRING"])
@@ -199,7 +206,7 @@ def _on_spark(lake: Lake, statement: str, spark: SparkJudge) -> Answer:
     )  # needed to construct its parser
     for name, value in _CONF.items():
         session.conf.set(name, value)
-    with lake.reading():  # Spark reads the files while no writer merges them
+    with lake.reading():  # no writer merges files while Spark reads them
         try:
             plan = session._jsparkSession.sessionState().sqlParser().parsePlan(statement)
             for table in sorted({*_allowed_plan(plan, frozenset())}):  # each table costs one listing of its files
@@ -210,7 +217,7 @@ def _on_spark(lake: Lake, statement: str, spark: SparkJudge) -> Answer:
                 rows.createOrReplaceTempView(table)
             frame = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
             for _ in _allowed_plan(frame.queryExecution().analyzed(), frozenset()):
-                pass  # an analysed plan names no tables any more
+                pass  # an analysed plan no longer names tables
             answer = DataFrame(frame, session)
             return answer.columns, [row.asDict(recursive=True) for row in answer.collect()]
         except PySparkException as problem:
@@ -223,16 +230,16 @@ def _items(sequence: Any) -> Iterator[Any]:
 
 
 def _allowed_plan(plan: Any, given: frozenset[str]) -> Iterator[str]:
-    """Walk a logical plan, parsed or analysed, and yield the tables of the lake that it names.
+    """Verify a parsed or analysed logical plan, and yield the tables of the lake that it names.
 
-    given: names that WITH defines for queries around this plan.  Raises WrongQuery for a node or function that is not
-    allowed.
+    given: names that WITH defines in the queries around this plan
+    Raises WrongQuery for a node or function that is not allowed.
     """
     kind = plan.getClass().getSimpleName()
     if kind not in _SPARK_NODES:
         raise WrongQuery.beyond(kind)
     if kind in ("View", "LogicalRelation"):
-        return  # it belongs to the lake; no other table can be named here
+        return  # a table of the lake, because the parsed plan could name no other
     if kind == "UnresolvedRelation":
         path = [*_items(plan.multipartIdentifier())]
         yield from _named(path[-1], path, True, given)

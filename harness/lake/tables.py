@@ -1,7 +1,7 @@
-"""The tables of the lake: all facts of every run, one schema each (`tables.sql`).
+"""The tables of the lake and their schemas (`tables.sql`).
 
-Every table has the column `run`, the name of a run in all tables.  `date` and `system` are not columns of the files but
-names of their folders, so that a question about one week or one system reads no other files.
+Every table has the column `run`, which contains the name of the run.  `date` and `system` are not columns in the files
+but part of the names of their folders, so that a query about one week or one system reads no other files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DATE, SYSTEM = "date", "system"
 PARTITIONS = pa.schema([(DATE, pa.string()), (SYSTEM, pa.string())])
 
 OLD_NAMES: Mapping[str, str] = {"symptom": "signature"}
-"""Column -> its name in lakes of older versions, which remain readable."""
+"""Column -> name of the column in files of older versions, which can still be read."""
 
 TYPES: Mapping[str, pa.DataType] = {
     "STRING": pa.string(),
@@ -31,8 +31,8 @@ TYPES: Mapping[str, pa.DataType] = {
     "TIMESTAMP": pa.timestamp("ms", tz="UTC"),
     "ARRAY<STRING>": pa.list_(pa.string()),
 }
-"""Name of a type in Spark SQL and `tables.sql` -> the type."""
+"""Name of a type in Spark SQL and `tables.sql` -> Arrow type."""
 
 
 TABLES: Mapping[str, pa.Schema] = tables_in(Path(__file__).with_name("tables.sql").read_text(encoding="utf-8"), TYPES)
-"""Name of a table -> its columns."""
+"""Name of a table -> schema."""

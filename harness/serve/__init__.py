@@ -1,1 +1,1 @@
-"""The local page over many runs: read-only, without a build step, without anything from the network."""
+"""The local page over many runs: read-only, without a build step, and without resources from other servers."""

@@ -1,19 +1,20 @@
-"""The page's routes, served on a socket until the process ends.  Every request is a GET; none is stored.
+"""The page's routes, served on a socket until the process ends.  All requests are GET, and none is stored.
 
-    /                       the list: filters, a spark for each row, two runs to compare
-    /live, /live/events     what runs now, once a second as server-sent events
-    /run/SOURCE/RUN         one run: spec, figures, violations, faults
-    /report/…, /zip/…       its report, and its folder as a zip file
+    /                       list of runs: filters, a sparkline for each row, two runs to compare
+    /live, /live/events     running tests, once a second as server-sent events
+    /run/SOURCE/RUN         one run: spec, measurements, violations, faults
+    /report/…, /zip/…       report of a run, and folder of a run as a zip file
     /compare?a=…&b=…        two runs side by side
 
-A page's own scripts and styles come from here alone (Content-Security-Policy).  A report is a file of unknown origin:
-it is shown in a sandbox, where its scripts cannot send requests to this server.  The name in the Host header must be
-one of the server's, because otherwise a foreign page could read this one through its own name that resolves here. On an
-address other than loopback the server requires a token, once in the address and from then on in a cookie.
+A page may load scripts and styles only from this server (Content-Security-Policy).  A report is a file of unknown
+origin, so it is shown in a sandbox, where its scripts cannot send requests to this server.  The Host header must
+contain one of the server's names.  Otherwise a foreign page could read this page through a name of its own that
+resolves to this server.  On an address other than loopback the server requires a token: first in the address, then in a
+cookie.
 
-*Sources.*  The runs come from one or several lakes, each with the folder of its runs.  Names in a request are looked up
-in the lake, never joined to a path.  The folder that the lake then names must be inside the folder of the lake, without
-a link that leads out of it, and must be a run.
+*Sources.*  Runs come from one or several lakes.  Names in a request are looked up in the lake, and never joined to a
+path.  The folder of a run must be inside the lake's parent folder, without a link that leads out of it, and must
+contain a run.
 """
 
 from __future__ import annotations
@@ -73,7 +74,11 @@ SPARK_RUNS = 24
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """name: as the page shows it, unique.  lake: of its runs.  mirror: of the store that they are in, if it is one."""
+    """Source of runs for the page.
+
+    name: unique name on the page
+    lake: lake of the runs
+    mirror: mirror of the store, if the runs are in a store"""
 
     name: str
     lake: Lake
@@ -84,7 +89,7 @@ class Source:
         return self.lake.folder.parent
 
     def folder_of(self, run: Mapping[str, Any]) -> Path | None:
-        """Return the folder of a run of this lake; None if it is not here, or not inside the folder of the lake."""
+        """Return the folder of a run; None if it is not on this machine, or not inside the lake's parent folder."""
         base = self.base.resolve()
         if self.mirror is not None:
             try:
@@ -95,12 +100,12 @@ class Source:
         return folder if folder.is_relative_to(base) and (folder / TEST).is_file() else None
 
     def refresh(self) -> None:
-        """Fetch new runs of the store.  Raises StoreUnavailable."""
+        """Fetch the lake of the store again, if this source is a store.  Raises StoreUnavailable."""
         if self.mirror is not None:
             self.mirror.refresh()
 
     def run(self, name: str) -> dict[str, Any] | None:
-        """Return the row of the run with exactly this name."""
+        """Return the row of the run with exactly this name; None if there is none."""
         rows = self.lake.read(RUNS, run=name).to_pylist()
         return rows[0] if rows else None
 
@@ -112,10 +117,10 @@ class Source:
 class ListedRun:
     """A row of the list.
 
-    spark: verdicts of the runs of the same test, the oldest first, up to this one.
-    release: the command that ends its cluster, if it was kept and is up; else "".
-    test: name of the test.
-    age: time since it started, such as "3 h".
+    spark: verdicts of the runs of the same test, oldest first, up to this run
+    release: command that ends the run's cluster, if the cluster was kept and is up; else ""
+    test: name of the test
+    age: time since the run started, such as "3 h"
     """
 
     source: str
@@ -127,7 +132,7 @@ class ListedRun:
 
     @property
     def headline(self) -> str:
-        """Return the first sentence of the run's result, without the verdict, which is shown beside it."""
+        """Return the first sentence of the run's summary, without the verdict, which has its own column."""
         words, _ = opening(str(self.run["summary"] or "").partition(" Planted bug ")[0])
         for verdict in ("Invalid: ", "Unknown: ", "Valid: "):
             words = words.removeprefix(verdict)
@@ -135,12 +140,12 @@ class ListedRun:
 
 
 def is_expected(run: Mapping[str, Any]) -> bool:
-    """Return True for a run that found its planted bug, which shows that the harness can fail."""
+    """Return True for a run that found its planted bug, whose violation was expected."""
     return run["bug_found"] is True
 
 
 def shape_of(run: Mapping[str, Any]) -> str:
-    """Return the shape of its verdict."""
+    """Return the name of the symbol for the run's verdict."""
     return str(run["verdict"]) if run["verdict"] in ("valid", "invalid") else "unknown"
 
 
@@ -149,12 +154,14 @@ _ORDERS: Mapping[str, Callable[[ListedRun], Any]] = {
     "verdict": lambda one: one.run["verdict"] != "invalid" or is_expected(one.run),
     "long": lambda one: -(one.run["duration_s"] or 0),
 }
-"""Name of an order, as a form sends it -> key; any other name means newest first."""
+"""Name of an order, as a form sends it -> sort key.  Any other name means newest first."""
 
 
 def grouped(rows: Sequence[ListedRun], by: str) -> list[tuple[str, list[ListedRun]]]:
-    """Return the rows by test or symptom, in the order of their first ones; in one nameless group for other names.  A
-    symptom is named by the headline of its newest run."""
+    """Return groups of rows, as (name, rows), in the order of their first rows.  The name of a symptom's group is the
+    headline of the first row.
+
+    by: "test" or "symptom"; any other text makes one group without a name"""
     groups: dict[str, list[ListedRun]] = {}
     for row in rows:
         name = row.test if by == "test" else str(row.run["symptom"] or "no violation") if by == "symptom" else ""
@@ -165,7 +172,9 @@ def grouped(rows: Sequence[ListedRun], by: str) -> list[tuple[str, list[ListedRu
 
 
 def listed(sources: Sequence[Source], wanted: Filter, text: str = "", order: str = "") -> list[ListedRun]:
-    """Return the runs of all sources that pass the filter and contain a text, the newest first unless ordered."""
+    """Return the runs of all sources that pass the filter and contain a text.
+
+    order: key of _ORDERS; any other text means newest first"""
     found = []
     kept = {one.folder: one for one in kept_clusters() if one.alive}
     for source in sources:
@@ -191,13 +200,13 @@ def _searched(one: ListedRun) -> str:
 
 
 def words_of_test(run: Mapping[str, Any]) -> str:
-    """Return the test in words: `partition on kraft, register, docker`."""
+    """Return the test of a run in words, such as `partition on kraft, register, docker`."""
     kinds = ", ".join(run["kinds"] or ()) or "no faults"
     return f"{kinds} on {run['system']}, {run['workload']}, {run['backend']}"
 
 
 def age_of(run: Mapping[str, Any]) -> str:
-    """Return the time since a run started, in its largest unit."""
+    """Return the time since a run started, in the largest unit that fits; "" if the start is unknown."""
     if run["started"] is None:
         return ""
     past_s = max(0.0, (datetime.now(UTC) - run["started"]).total_seconds())
@@ -208,9 +217,9 @@ def age_of(run: Mapping[str, Any]) -> str:
 
 
 def release_command(source: Source, run: Mapping[str, Any], kept: Mapping[str, KeptCluster] | None = None) -> str:
-    """Return the command that ends the cluster of a run; "" unless it was kept and is up.
+    """Return the command that ends the cluster of a run; "" unless the cluster was kept and is up.
 
-    kept: folder -> the clusters that are up; read again if None.  A run that came from a store has none here.
+    kept: folder of a run -> cluster, for all clusters that are up; None reads them again
     """
     if kept is None:
         kept = {one.folder: one for one in kept_clusters() if one.alive}
@@ -221,12 +230,12 @@ def release_command(source: Source, run: Mapping[str, Any], kept: Mapping[str, K
 
 
 def _test(run: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the common part of runs that differ only in their seeds."""
+    """Return the values by which runs of the same test are grouped, which are equal if only seeds differ."""
     return run["system"], run["workload"], tuple(run["kinds"] or ()), run["bug"], run["backend"], run["nodes"]
 
 
 def choices(sources: Sequence[Source]) -> dict[str, list[str]]:
-    """Return the values by which a reader can filter: column -> values."""
+    """Return column -> values by which a reader can filter."""
     every = [run for source in sources for run in runs(source.lake, Filter())]
     columns = ("system", "workload", "bug", "verdict", "symptom")
     found = {column: sorted({str(run[column]) for run in every if run[column]}) for column in columns}
@@ -236,7 +245,7 @@ def choices(sources: Sequence[Source]) -> dict[str, list[str]]:
 HERE = Path(__file__).parent
 COOKIE = "krucible"
 RUNS_SHOWN = 50
-"""Number of runs on one page of the list."""
+"""Maximum number of runs on one page of the list."""
 EVERY_S = 1.0
 POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 REPORT_POLICY = (
@@ -246,8 +255,10 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 def app_of(sources: Sequence[Source], hosts: Sequence[str] = LOOPBACK, token: str | None = None) -> Starlette:
-    """Return the page over these sources. hosts: names by which it may be addressed. token: secret that a reader must
-    present.
+    """Return the application that serves the page.
+
+    hosts: names of this server that the Host header may contain
+    token: secret that a reader must present, or None
     """
     page = _Page(sources)
     routes = [
@@ -272,7 +283,7 @@ def app_of(sources: Sequence[Source], hosts: Sequence[str] = LOOPBACK, token: st
 
 
 class _Headers:
-    """Adds headers to every answer; an existing Content-Security-Policy stays."""
+    """Middleware that adds headers to every answer.  An existing Content-Security-Policy is not changed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -289,7 +300,8 @@ class _Headers:
 
 
 class _Token:
-    """Admits readers who know the token.  From the address it moves into a cookie that scripts cannot read."""
+    """Middleware that admits only readers with the token.  It moves the token from the address to a cookie that scripts
+    cannot read."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token
@@ -302,7 +314,7 @@ class _Token:
         elif self._is_right(request.cookies.get(COOKIE, "")):
             answer = self._app
         else:
-            answer = PlainTextResponse("This page wants the token that `krucible serve` printed: …/?token=TOKEN\n", 401)
+            answer = PlainTextResponse("This page needs the token that `krucible serve` printed: …/?token=TOKEN\n", 401)
         await answer(scope, receive, send)
 
     def _is_right(self, given: str) -> bool:
@@ -414,12 +426,12 @@ class _Page:
         source, run = await self._found(request)
         folder = await asyncio.to_thread(source.folder_of, run)
         if folder is None:
-            raise HTTPException(404, "The folder of this run is not here: the lake knows only its facts.")
+            raise HTTPException(404, "The folder of this run is not on this machine: the lake has only its facts.")
         return folder
 
 
 def _on_one_axis(compared: Comparison, facts: Sequence[Rows]) -> dict[str, Any]:
-    """Return the faults and events of two runs as positions on one axis that is 980 wide and begins at 20."""
+    """Return the faults and events of two runs as x coordinates on one time axis, from 20 to 1000."""
     spans = [
         [(f["injected_ns"], max(f["healed_ns"], f["injected_ns"]), f["kind"]) for f in rows[FAULTS]] for rows in facts
     ]
@@ -444,7 +456,7 @@ def _on_one_axis(compared: Comparison, facts: Sequence[Rows]) -> dict[str, Any]:
 
 
 def _filter(given: Mapping[str, str]) -> Filter:
-    """Raises HTTPException for an invalid time."""
+    """Return the filter that a request describes.  Raises HTTPException for an invalid time."""
 
     def time(name: str) -> datetime | None:
         try:
@@ -458,7 +470,8 @@ def _filter(given: Mapping[str, str]) -> Filter:
 
 
 def zipped(folder: Path) -> Path:
-    """Return a zip file of a run, in a temporary file that the caller removes.  Links are left out."""
+    """Write the folder of a run, without links, to a temporary zip file, and return the file's path.  The caller must
+    remove the file."""
     with tempfile.NamedTemporaryFile(prefix="krucible-", suffix=".zip", delete=False) as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             for path in sorted(folder.rglob("*")):
@@ -495,13 +508,16 @@ def _plain(value: Any) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.  Raises OSError."""
+    """Return a listening socket.  Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family)
 
 
 def serve_until_stopped(sources: Sequence[Source], at: socket.socket, names: Sequence[str], token: str | None) -> None:
-    """names: by which readers may address the server besides loopback; with a token any name is allowed."""
+    """Serve the page until the process is interrupted.
+
+    at: listening socket
+    names: names of this server in addition to loopback; with a token any name is allowed"""
     hosts = ["*"] if token is not None else [*LOOPBACK, *names]
     config = uvicorn.Config(
         app_of(sources, hosts, token),

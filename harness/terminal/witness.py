@@ -1,8 +1,8 @@
-"""One witness, drawn: events, reasons why nothing explains them, and the right answers.
+"""Drawing of one witness: its events, the reasons why they are wrong, and the answers that would have been right.
 
-It renders a `Story` (`harness/story/story.py`).  Operations become lanes, entries of logs a table of
-offsets by nodes, and cycles of transactions a ladder: each is a rung, each edge the reason why it must come before the
-next.
+The witness is given as a `Story` (`harness/story/story.py`).  Operations are drawn as lanes, entries of logs as a table
+of offsets by nodes, and a cycle of transactions as a ladder.  Each rung of a ladder is a transaction, and each edge
+gives the reason why the transaction must come before the next:
 
     ┌─▸ T1   process 3, ok (rows 17, 21)
     │        append x 1, read y nil
@@ -13,7 +13,7 @@ next.
     │    │ rw, key x: T2 read x as nil, which T1 appended to
     └────┘
 
-All other evidence becomes a table of rows and a list of facts.
+All other evidence is drawn as a table of rows and a list of facts.
 
 Operations are bars, one lane per process, left to right in the order of the history:
 
@@ -22,8 +22,9 @@ Operations are bars, one lane per process, left to right in the order of the his
     p1             ├─B write 2──────────▸
     p2                         ╞═C read 7═╡ ✗
 
-Only order is drawn, never time: an event is right of all earlier ones, and a bar is as long as its label needs.  If the
-labels do not fit into the width, the bars have their letters alone.
+The drawing shows only order, and not time: each event is to the right of all earlier events, and a bar is as long as
+    its
+label.  If the labels do not fit into the width, bars are labelled only with letters.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ MOST_OPERATIONS = 40
 MOST_ROWS = 24
 WIDTH_LEAST = 80
 _WIDTH_MOST = 160
-"""Maximum line length that the eye can follow easily."""
+"""Maximum columns of a line, so that it is easy to read."""
 
 _NOT_SHOWN = ("time_ns", "hash", "incarnation")
 _DID_LINES_MOST = 12
@@ -63,13 +64,15 @@ _PLAIN = str.maketrans({
     **dict.fromkeys("├┤╞╡│┆", "|"), **dict.fromkeys("┌└┘", "+"), "─": "-", "═": "=", "┄": ".", "▸": ">", "✗": "X",
     "▾": "v", "→": ">", "…": "~", "≠": "!", "·": "-", "–": "-", "’": "'",
 })  # fmt: skip
-"""Drawn character -> one ASCII character, so that the drawing keeps its columns."""
+"""Drawn character -> ASCII character.  Each is replaced by a single character, so that columns stay aligned."""
 
 
 def show_witness(witness: Witness, *, compact: bool = False, file: IO[str] | None = None) -> None:
-    """Print the drawing of a witness, as wide as the terminal and at least WIDTH_LEAST columns.
+    """Print the drawing of a witness, as wide as the terminal, but at least WIDTH_LEAST columns.  Colours are used only
+    on a terminal, and not if NO_COLOR is set.
 
-    file: standard output if none is given.  Colour follows rich: only on a terminal, and never where NO_COLOR is set.
+    compact: True to omit the reasons
+    file: stream to which it is printed; None for stdout
     """
     columns = shutil.get_terminal_size((WIDTH_LEAST, 24)).columns
     width = min(max(WIDTH_LEAST, columns), _WIDTH_MOST)
@@ -79,7 +82,10 @@ def show_witness(witness: Witness, *, compact: bool = False, file: IO[str] | Non
 
 
 def draw_witness(story: Story, width: int, *, compact: bool = False, plain: bool = False) -> RenderableType:
-    """compact: without the reasons.  plain: ASCII only."""
+    """Return the drawing of a witness.
+
+    compact: True to omit the reasons
+    plain: True for ASCII only"""
     parts: list[RenderableType] = [_head(story)]
     if story.edges:
         parts += _cycle(story, width)
@@ -99,7 +105,8 @@ def draw_witness(story: Story, width: int, *, compact: bool = False, plain: bool
 
 
 def _why(story: Story) -> Sequence[str]:
-    """Return the reasons that neither the summary nor the drawing gives: of a cycle its edges, of a model its bars."""
+    """Return the reasons that neither the summary nor the drawing contains.  The drawing of a cycle contains the
+    reasons of its edges."""
     if story.edges:
         return ()
     # for registers the reasons also give the time of each operation
@@ -116,7 +123,7 @@ def _head(story: Story) -> Text:
 
 
 def _window(window: DrawnWindow, width: int) -> list[RenderableType]:
-    """Return the lanes of a window, with the state before it and the longest legal order."""
+    """Return the lanes of a window, with the state before the window and the longest legal order."""
     shown = window.first(MOST_OPERATIONS)
     lanes = draw_lanes(shown, width)
     parts: list[RenderableType] = []
@@ -143,7 +150,7 @@ def _in_a_line(op: WindowOp, letter: str, bad: bool, width: int) -> Text:
 
 
 def _in_order(window: DrawnWindow, order: Order) -> str:
-    """`The longest legal order: 0, A 2, B 4; C finds no place after it.`"""
+    """Return a sentence such as `The longest legal order: it holds 0, A → 2, B → 4; then C has no place.`"""
     chain = f"it holds {value(order.states[0])}"
     for i, after in zip(order.steps, order.states[1:], strict=True):
         chain += f", {window.name_of(i) or say(window.operations[i])} → {value(after)}"
@@ -158,7 +165,7 @@ def _in_order(window: DrawnWindow, order: Order) -> str:
 
 
 def _cycle(story: Story, width: int) -> list[Text]:
-    """Draw a cycle; each edge begins where the previous one ended."""
+    """Return the lines of a cycle.  Each edge begins at the transaction where the previous edge ends."""
     known = {transaction.name: transaction for transaction in story.transactions}
     lines: list[Text] = []
     for place, edge in enumerate(story.edges):
@@ -177,7 +184,7 @@ def _cycle(story: Story, width: int) -> list[Text]:
 
 
 def _described(transaction: Transaction, width: int) -> list[str]:
-    """Return its client, its outcome and its steps, wrapped."""
+    """Return the client, the outcome and the steps of a transaction, as wrapped lines."""
     head = transaction.who + (f" (rows {transaction.rows})" if transaction.rows else "")
     did = [line for step in transaction.lines for line in textwrap.wrap(step, width, subsequent_indent="  ")]
     if len(did) > _DID_LINES_MOST:
@@ -186,7 +193,7 @@ def _described(transaction: Transaction, width: int) -> list[str]:
 
 
 def _of_edge(edge: Edge) -> str:
-    """`rw, key x: T1 read x as nil, which T2 appended to`."""
+    """Return an edge in words, such as `rw, key x: T1 read x as nil, which T2 appended to`."""
     return f"{edge.kind}{f', key {edge.key}' if edge.key else ''}: {edge.why.removesuffix('.')}"
 
 
@@ -198,7 +205,7 @@ def _rung(side: str, mark: str, words: str, style: str) -> Text:
 
 
 def _rows(rows: Sequence[Mapping[str, Any]], kept_by: tuple[str, int] | None, plain: bool) -> list[RenderableType]:
-    """Return rows of logs side by side; of traces, copies and others one table each."""
+    """Return one table of all log entries, side by side per node, and one table for each other kind of rows."""
     logs = [r for r in rows if r.get("table") == "log" and isinstance(r.get("offset"), int)]
     others = row_tables([r for r in rows if r not in logs], MOST_ROWS, _NOT_SHOWN)
     entries = [Padding(_entries(logs, kept_by, plain), (0, 0, 0, 2), expand=False)] if logs else []
@@ -206,8 +213,8 @@ def _rows(rows: Sequence[Mapping[str, Any]], kept_by: tuple[str, int] | None, pl
 
 
 def _entries(rows: Sequence[Mapping[str, Any]], kept_by: tuple[str, int] | None, plain: bool) -> Table:
-    """Return a table with offsets down and logs across; entries that differ from the committed one, or from their
-    neighbours, are marked.
+    """Return a table with a row per offset and a column per log.  Entries that differ from the committed entry, or from
+    those of other logs, are marked.
     """
     logs = sorted({(str(r.get("node")), number(r.get("copy"), 0)) for r in rows}, key=lambda c: (natural(c[0]), c[1]))
     several = len({copy for _, copy in logs}) > 1
@@ -260,7 +267,7 @@ def _wrapped(text: str, width: int, style: str) -> Text:
 
 
 def _ascii(drawing: RenderableType, width: int) -> Text:
-    """Return the same drawing in ASCII, without colour."""
+    """Return a drawing in ASCII, without colours."""
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, highlight=False, markup=False, emoji=False).print(drawing)
     return Text(out.getvalue().rstrip("\n").translate(_PLAIN).encode("ascii", "replace").decode())
@@ -268,14 +275,17 @@ def _ascii(drawing: RenderableType, width: int) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLanes:
-    """lines: the drawing. labelled: True if the bars carry more than letters."""
+    """Lanes of a window.
+
+    lines: the drawing
+    labelled: True if the bars have labels and not only letters"""
 
     lines: list[Text]
     labelled: bool
 
 
 def draw_lanes(window: DrawnWindow, width: int) -> DrawnLanes | None:
-    """Return the lanes; None if so many operations do not fit, even with letters alone."""
+    """Return the lanes of a window; None if they do not fit into the width even with letters only."""
     ops = window.operations
     processes = list(dict.fromkeys(op.process for op in ops))
     gutter = len(_INDENT) + max(len("index"), *(len(f"p{p}") for p in processes)) + 2
@@ -301,7 +311,7 @@ def draw_lanes(window: DrawnWindow, width: int) -> DrawnLanes | None:
 
 
 def legend(window: DrawnWindow) -> str:
-    """Return the meaning of the drawn shapes."""
+    """Return a line that explains the shapes in a drawing of this window."""
     ops, bad = window.operations, window.bad
     shapes = []
     if any(op.happened for i, op in enumerate(ops) if i != bad):
@@ -316,11 +326,11 @@ def legend(window: DrawnWindow) -> str:
 
 
 _Columns = Mapping[tuple[int, bool], int]
-"""(index of the operation, whether it is its call) -> column."""
+"""(index of an operation, True for its invoke or False for its completion) -> column."""
 
 
 def _columns(ops: Sequence[WindowOp], labels: Sequence[str], room: int) -> dict[tuple[int, bool], int] | None:
-    """Return the column of every event, right of all earlier ones in the history; None if there is not enough room."""
+    """Return the column of every event, to the right of all earlier events; None if there are too few columns."""
     events = [(op.invoke, 0, i) for i, op in enumerate(ops)]
     events += [(op.complete, 1, i) for i, op in enumerate(ops) if op.complete < FOREVER]
     column: dict[tuple[int, bool], int] = {}
@@ -341,7 +351,7 @@ def _columns(ops: Sequence[WindowOp], labels: Sequence[str], room: int) -> dict[
 
 
 def _ruler(ops: Sequence[WindowOp], columns: _Columns, gutter: int) -> Text:
-    """Return the indices of the history above the events, as many as fit."""
+    """Return a line with the events' indices in the history, as many as fit."""
     line = f"{_INDENT}{'index':<{gutter - len(_INDENT)}}"
     for (i, begins), column in sorted(columns.items(), key=lambda event: event[1]):
         at = gutter + column
@@ -351,7 +361,9 @@ def _ruler(ops: Sequence[WindowOp], columns: _Columns, gutter: int) -> Text:
 
 
 def _bar(line: Text, op: WindowOp, label: str, span: tuple[int, int], bad: bool) -> None:
-    """Append one bar to its lane; span: columns of its first and last character."""
+    """Append one bar to a lane.
+
+    span: columns of the bar's first and last character"""
     start, end = span
     open_end = op.complete >= FOREVER
     line.append(" " * (start - len(line)))

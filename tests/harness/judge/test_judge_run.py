@@ -159,8 +159,8 @@ def test_an_empty_copy_is_missing_unless_a_fault_had_damaged_the_disk(tmp_path: 
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
-        ([-1], "-1 is no number of a copy"),
-        ([1 << 15], "32768 is no number of a copy"),
+        ([-1], "-1 is not a valid number of a copy"),
+        ([1 << 15], "32768 is not a valid number of a copy"),
         # Each of its entries would stand in the table of the log twice.
         ([0, 0], "copy 0 of n1 twice"),
     ],
@@ -231,7 +231,7 @@ STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a start before the clock": (
         lambda run: with_test(run, lambda test: test.update(started_monotonic_ns=-1)),
-        "does not say when the test began",
+        "has no valid start time of the test",
     ),
     "a planted bug that the system has not": (
         lambda run: with_test(run, lambda test: test["spec"].update(bug="lies")),

@@ -126,7 +126,7 @@ def test_the_lake_is_made_again_from_the_run_folders(results: Path, tmp_path: Pa
     (copied / "recorded" / "broken" / "test.json").write_text("{")
     lake, said = Lake(lake_of(copied)), []
     assert lake.rebuild(copied, said.append) == lake.rebuild(copied, said.append) == len(RUNS_OF_TESTS)
-    assert "broken is left out: test.json is not JSON" in said[0]
+    assert "broken is omitted: test.json is not JSON" in said[0]
     paths = {row["path"] for row in lake.read(RUNS, ["path"]).to_pylist()}
     assert paths == {f"recorded/{name}" for name in RUNS_OF_TESTS}
 

@@ -204,7 +204,7 @@ def test_links_lead_to_runs_of_a_folder_whose_name_has_slashes(results: Path, tm
 @pytest.mark.parametrize("seed", [2, 3])
 def test_a_run_outside_of_the_folder_is_not_served(server: Server, results: Path, seed: int) -> None:
     run = f"20260101T000{seed}00Z-{seed}"
-    assert b"is not here" in server.get(f"/run/results/{run}").read()
+    assert b"is not on this machine" in server.get(f"/run/results/{run}").read()
     assert server.refusal(f"/report/results/{run}") == server.refusal(f"/zip/results/{run}") == 404
 
 
