@@ -22,22 +22,22 @@ export KRUCIBLE_STARTED_AS ?= make
 
 # Variables of test-…, with their defaults.
 # <!-- made: make-options -->
-#   SEED=…                     Decides every random choice.
-#   NODES=5                    Servers (client nodes come on top).
+#   SEED=…                     Seed of all random choices.
+#   NODES=5                    Servers, without client nodes.
 #   TIME_LIMIT=60              Seconds of the main phase.
-#   RATE=200                   Operations per second in all; 0: as fast as answers come.
-#   CONCURRENCY=10             Processes at once, over all client nodes.
-#   OP_TIMEOUT=2               Seconds a client waits for an answer; 0.7 shows more stale reads than 2, the time-out of fetches.
-#   RECOVERY_LIMIT=60          Seconds within which the system must recover once every fault is healed.
-#   HOLDS=…                    Factor by which holds of faults, the pauses between them and the limits that follow are stretched, for a system that needs longer than 4 s to fail over; 0: by `failover_s` of the system.
-#   WAIVE=…                    Do not demand this of the run, such as elections of a system that needs none; the first line of the verdict says so.  `list` shows the names.
+#   RATE=200                   Operations per second of all clients; 0: each client sends at once after an answer.
+#   CONCURRENCY=10             Concurrent processes on all client nodes.
+#   OP_TIMEOUT=2               Seconds that a client waits for an answer; 0.7 shows more stale reads than 2, the timeout of fetches.
+#   RECOVERY_LIMIT=60          Seconds within which the system must recover after all faults are healed.
+#   HOLDS=…                    Factor by which faults, the pauses between faults, and time limits are stretched, for a system whose fail-over takes longer than 4 s; 0: by `failover_s` of the system.
+#   WAIVE=…                    Waive demands on the run, such as elections if a system needs none; the first line of the verdict mentions this.  `list` shows the names.
 #   SET=…                      Parameters of the workload, such as held_s=2 of lock; `list` shows them.
 #   KEYS=10                    Objects to work on, such as registers.
-#   WORKLOAD=register          Which operations clients do.
+#   WORKLOAD=register          Workload: the operations that clients invoke.
 #   SUBJECT=kraft              The system under test.
-#   BACKEND=auto               Where nodes live; auto: docker if it answers.
+#   BACKEND=auto               Kind of nodes; auto: docker if it answers.
 #   BUG=…                      Run the subject with this planted bug; see `list`.
-#   SCHEDULE=…                 Play this schedule of faults (JSON) instead of dealing one.
+#   SCHEDULE=…                 Play this schedule of faults (JSON) instead of a generated one.
 #   STOP_ON_VIOLATION=1        End the main phase early when an online check finds a violation.
 #   INVENTORY=…                The hosts of --backend ssh, a TOML file; see docs/ssh.md.
 

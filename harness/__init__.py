@@ -1,1 +1,1 @@
-"""Runs a test: command line, spec, interpreter, run store, backends, report."""
+"""The harness, which runs tests: command line, spec, interpreter, backends, judging, stored runs, report."""

@@ -1,7 +1,7 @@
 """Status of a running test, for readers in other processes.
 
-LiveFile    a small file beside the runs, removed at the end of the run.  It is in `results/.live/`, outside the
-            run's folder, because it is no evidence
+LiveFile    a small file in `results/.live/`, which is removed at the end of the run.  It is outside the run's folder,
+            because it is no evidence
 Metrics     `--metrics ADDRESS:PORT`, for Prometheus: rates, latencies by function and outcome, faults in force,
             leader, epoch
 """
@@ -23,16 +23,24 @@ if TYPE_CHECKING:
 
 FOLDER = ".live"
 LEAST_S = 0.25
-"""Minimum seconds between writes of the file; on virtual time a second passes in a moment."""
+"""Minimum real seconds between two writes of the file.  On virtual time, the conductor reports much more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """A run at one moment. title: name of the test. folder: of the run. elapsed_s: on the clock of the run.
+    """Status of a run at one time.
 
-    rate_hz: recent completions per second. ok, fail, unknown: completions so far. faults: in force, in words;
-    kinds: theirs. leader: its name, "" if it is not known; epoch: -1 then. violations: number found by online checks.
-    first: the first of them, as a sentence.
+    title: description of the test
+    folder: folder of the run
+    elapsed_s: seconds since the test began, by the run's clock
+    rate_hz: recent completions per second
+    ok, fail, unknown: numbers of completions so far
+    faults: faults in force, in words
+    kinds: kinds of these faults
+    leader: name of the leader, or "" if unknown
+    epoch: epoch of the leader, or -1 if unknown
+    violations: number of violations that online checks found
+    first: the first of these violations, as a sentence
     """
 
     title: str
@@ -53,17 +61,20 @@ class RunStatus:
 
 
 class Watcher(Protocol):
-    """An observer of a running test, called on its loop, so it must be quick."""
+    """An observer of a running test.  Its methods are called on the test's event loop, so they must be quick."""
 
     def show(self, status: RunStatus) -> None:
-        """Receive the status of the run: at the beginning of every phase, and once a second."""
+        """Process the status of the run, at the beginning of every phase and once a second."""
 
     def hand_over(self, batch: pa.RecordBatch) -> None:
-        """Receive rows of the history that were just written; they never change again."""
+        """Process rows of the history that have just been written and do not change any more."""
 
 
 class LiveFile:
-    """Keeps the status of one run in a file. results: the folder that keeps the runs. name: of the file."""
+    """Writer of the status of one run to a file.
+
+    results: results folder
+    name: name of the file, without its suffix"""
 
     def __init__(self, results: Path, name: str) -> None:
         self._path = results / FOLDER / f"{name}.json"
@@ -76,22 +87,22 @@ class LiveFile:
             return
         self._phase, self._written_s = status.phase, now
         part = self._path.with_suffix(".part")
-        with contextlib.suppress(OSError):  # the run itself reports a full disk, because it writes more than this
+        with contextlib.suppress(OSError):  # a full disk is reported by the recorder, which writes more
             self._path.parent.mkdir(exist_ok=True)
             part.write_text(json.dumps(asdict(status)))
             part.replace(self._path)
 
     def hand_over(self, batch: pa.RecordBatch) -> None:
-        """Ignore rows: a status already counts operations."""
+        """Ignore rows, because the status already contains counts of operations."""
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)
 
 
 def read_live(results: Path) -> list[RunStatus]:
-    """Return the running tests under this results folder, and those of its campaigns, by title.
+    """Return the status of each running test below a results folder, including tests of campaigns, sorted by title.
 
-    A file whose process has ended is left out: that harness was killed.
+    Files whose process has ended are ignored, because their harness was killed.
     """
     found = []
     for folder in (results / FOLDER, *results.glob(f"*/runs/{FOLDER}"), *results.glob(f"*/*/runs/{FOLDER}")):
@@ -99,7 +110,7 @@ def read_live(results: Path) -> list[RunStatus]:
             try:
                 status = RunStatus(**json.loads(path.read_text()))
             except (OSError, ValueError, TypeError):
-                continue  # it was removed just now, or written by another version
+                continue  # the file has just been removed, or another version wrote it
             if status.pid > 0 and Path(f"/proc/{status.pid}").exists():
                 found.append(status)
     return sorted(found, key=lambda status: status.title)
@@ -114,7 +125,7 @@ class BadAddress(ValueError):
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """ ":9100" is loopback, "0.0.0.0:9100" every address.  Raises BadAddress with a sentence."""
+    """Parse ADDRESS:PORT.  ":9100" means loopback, "0.0.0.0:9100" all addresses.  Raises BadAddress."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65_535:
         raise BadAddress(f"{text!r} is not an address; give one such as :9100 or 0.0.0.0:9100")
@@ -124,8 +135,8 @@ def address_of(text: str) -> tuple[str, int]:
 class Metrics:
     """The metrics of one run, in a registry of its own (docs/metrics.md).
 
-    Operations are counted once a second from the rows that the recorder has written, so that counting costs the clients
-    nothing.
+    Operations are counted once a second, from rows that the recorder has written, so that counting does not slow down
+    clients.
     """
 
     def __init__(self, system: str, workload: str) -> None:
@@ -151,7 +162,8 @@ class Metrics:
         self._kinds: set[str] = set()
 
     def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
-        """Serve the metrics at this address; return the port, and a function that stops it.  Raises OSError."""
+        """Serve the metrics at this address, and return the port and a function that stops the server.  Raises
+        OSError."""
         from prometheus_client import start_http_server
 
         try:
@@ -177,11 +189,11 @@ class Metrics:
         if status.leader:
             self._leader.labels(status.leader).set(1)
         self._kinds |= set(status.kinds)
-        for kind in self._kinds:  # a kind whose faults are all healed must drop to 0, not vanish
+        for kind in self._kinds:  # if all faults of a kind are healed, its metric must become 0 and not disappear
             self._faults.labels(kind).set(status.kinds.count(kind))
 
     def hand_over(self, batch: pa.RecordBatch) -> None:
-        """Count the rows of a history that were just written, in their order."""
+        """Count rows of the history that have just been written, in order."""
         columns = [batch.column(name) for name in ("process", "type", "f", "time_ns")]
         for process, type_, f, time_ns in zip(*(column.to_pylist() for column in columns), strict=True):
             if process < 0:

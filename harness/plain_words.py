@@ -1,7 +1,7 @@
 """Numbers, names and lists for readers: units, plurals, short lines.
 
-Text from a run (keys, values, errors, log lines) may be long or hostile.  It is shortened here, and escaped where it
-enters HTML.
+Text from a run (keys, values, errors, log lines) may be long or hostile.  Functions here shorten it; the templates
+escape it for HTML.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 LONGEST = 300
-"""Maximum characters shown of one hostile or huge text; the raw files contain all of it."""
+"""Maximum characters of one text that are shown.  The files of the run contain the full text."""
 
 _PREPOSITION = re.compile(r"\s(?:of|with|without|in|under|beyond|that|at|from|by|on|for)\b")
 _PLURALS = (("ies", "y"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("sses", "ss"), ("criteria", "criterion"))
@@ -22,12 +22,12 @@ _UNITS = {"_rate_hz": "/s", "_per_s": "/s", "_hz": "/s", "_ms": " ms", "_s": " s
 
 
 def looked_at(figures: Mapping[str, Any]) -> str:
-    """{"keys": 10, "operations": 11873, "longest_gap_s": 1.2} -> "10 keys, 11,873 operations, longest gap 1.2 s"."""
+    """Return figures in words: {"keys": 10, "longest_gap_s": 1.2} becomes "10 keys, longest gap 1.2 s"."""
     return ", ".join(_figure(str(name), value) for name, value in figures.items())
 
 
 def amount(value: Any, name: str = "") -> str:
-    """Return a number for readers: thousands separated, with the unit in which its name ends."""
+    """Return a number for readers, with separated thousands and the unit that is the suffix of its name."""
     unit = next((u for suffix, u in _UNITS.items() if name.endswith(suffix)), "")
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -41,7 +41,7 @@ def amount(value: Any, name: str = "") -> str:
 
 
 def label(name: str) -> str:
-    """Return a number's name for readers, without its unit."""
+    """Return the name of a number for readers, without the suffix for its unit."""
     suffix = next((s for s in _UNITS if name.endswith(s)), "")
     return name[: len(name) - len(suffix)].replace("_", " ").replace("-", " ")
 
@@ -53,8 +53,8 @@ def shorten(text: str, most: int = LONGEST) -> str:
 
 
 def checksum_words(checksum: Any) -> str:
-    """Return the checksum of a record (schema LOG) in a comparable form: the CRC of its batch, without the index in
-    it.
+    """Return the checksum of a record (schema LOG) for comparison: the CRC of its batch, without the record's index in
+    the batch.
     """
     if not isinstance(checksum, int):
         return shorten(str(checksum), 8)
@@ -62,19 +62,19 @@ def checksum_words(checksum: Any) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return text that ends like a sentence."""
+    """Return the text, with a full stop unless it ends a sentence already."""
     text = text.strip()
     return text if text.endswith((".", "!", "?", "…")) else text + "."
 
 
 def lower_first(text: str) -> str:
-    """Return the same sentence for use after a colon: lower case unless its first word is a name or an acronym."""
+    """Return a sentence for use after a colon, with a lower-case first letter unless the first word is an acronym."""
     return text[0].lower() + text[1:] if len(text) > 1 and text[1].islower() else text
 
 
 def upper_first(text: str) -> str:
-    """Return the same text for the start of a sentence: upper case unless its first word is a name with a number, such
-    as n1.
+    """Return a text for the start of a sentence, with an upper-case first letter unless the first word contains a
+    digit, such as n1.
     """
     word = text.split(" ", 1)[0]
     return text if any(c.isdigit() for c in word) else text[:1].upper() + text[1:]
@@ -86,27 +86,29 @@ def seconds(ns: int | float, digits: int = 3) -> str:
 
 
 def opening(text: str) -> tuple[str, str]:
-    """Return the first sentence of a text without its full stop, and the rest.  The dots in `[... 5, 6]` do not end a
-    sentence.
+    """Return the first sentence of a text, without its full stop, and the remaining text.  The dots in `[... 5, 6]` do
+    not end a sentence.
     """
     found = re.search(r"(?<!\.)\.(?: |$)", text)
     return (text, "") if found is None else (text[: found.start()], text[found.end() :])
 
 
 def natural(name: str) -> tuple[str, int, str]:
-    """Sort key that puts n2 before n10."""
+    """Return a sort key that sorts n2 before n10."""
     head = name.rstrip("0123456789")
     digits = name[len(head) :]
     return head, int(digits) if digits else -1, name
 
 
 def listed(items: Sequence[str], last: str = "and") -> str:
-    """Return the items as `a, b and c`. last: the word before the last one."""
+    """Return the items as `a, b and c`.
+
+    last: word before the last item"""
     return f" {last} ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
+    """Return a count with its noun, such as `1 node` or `2 nodes`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -125,7 +127,7 @@ def _figure(name: str, value: Any) -> str:
 
 
 def _of_one(words: str) -> str:
-    """Return the same words in the singular: "copies of logs" -> "copy of logs"."""
+    """Return words in the singular: "copies of logs" becomes "copy of logs"."""
     found = _PREPOSITION.search(words)
     noun, rest = (words[: found.start()], words[found.start() :]) if found else (words, "")
     for ending, one in _PLURALS:
@@ -135,7 +137,7 @@ def _of_one(words: str) -> str:
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of equal length as lines, with their texts below each other."""
+    """Return rows of equal length as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 

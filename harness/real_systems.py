@@ -1,10 +1,11 @@
-"""Runs of real systems: known findings, their counterparts and clean runs, and the story of each run.
+"""Runs of real systems: known findings, their counterparts, and clean runs; and the story of each run.
 
-All of them are data: `real_systems.toml` beside this file has a table for each.  A finding is reproduced if its checker
-is invalid, with a witness of one of its kinds: another violation is another finding.  Its counterpart has the same
-faults on the configuration that keeps the promise, which shows that one option decides: there the harness must find
-nothing.  A clean run has no finding: it shows that the harness stays silent.  An invalid one is a false alarm, or a
-finding.  results.json (under `finding`), the page and the terminal show the story of a run.  It changes no verdict.
+Each run is a table in `real_systems.toml` beside this file.  A finding is reproduced if its checker is invalid, with a
+witness of one of the finding's kinds; another violation is another finding.  The counterpart of a finding has the same
+faults and a configuration in which the system keeps the promise.  There the harness must find nothing, which shows that
+the configuration causes the finding.  A clean run has no finding, and shows that the harness raises no false alarm.
+The story of a run tells whether it ended as expected.  It is shown in results.json (under `finding`), in the report and
+on the terminal, and changes no verdict.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from harness.story.kinds import name_in_words
 
 _TREE = Path(__file__).resolve().parents[1]
 EXAMPLES = next(path for path in (_TREE / "examples", _TREE / "krucible" / "examples") if path.exists())
-"""In the tree they are at its top; a wheel contains them inside the package `krucible`."""
+"""Folder of the examples: at the top of a source tree, or inside the package `krucible` of a wheel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """The counterpart of a finding. words: the difference.  The other fields replace the finding's own.
+    """The counterpart of a finding.  Fields other than `words` replace those of the finding.
 
-    schedule: it contains the cards of the finding's own schedule, and more.  A system that survives the faults of the
-    finding must still be seen to work under a fault, or the run was no real test of it.
+    words: the difference from the finding
+    schedule: contains the cards of the finding's schedule, and more.  A system that survives the finding's faults must
+        still work under a fault, or the run is no real test of the system.
     """
 
     words: str = ""
@@ -45,9 +47,9 @@ class Clean:
 class CleanRun:
     """A run of a system that keeps its promise.
 
-    file: of EXAMPLES, with a class after a colon if the file holds several systems; "" for a bundled `subject`.
-    workload: a name, or a file of EXAMPLES.
-    schedule: a file of EXAMPLES, "" to deal from the decks of `nemesis`.
+    file: file in EXAMPLES, with a class after a colon if it defines several systems; "" for a bundled `subject`
+    workload: name of a workload, or file in EXAMPLES
+    schedule: file in EXAMPLES; "" generates the schedule by `nemesis`
     """
 
     system: str
@@ -60,7 +62,9 @@ class CleanRun:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def spec(self, name: str, seed: int, backend: str, clean: bool, other: Clean = Clean()) -> Spec:
-        """Return the run of this name, with the replacements in `other`."""
+        """Return the spec of the run with this name.
+
+        other: replacements for the counterpart of a finding"""
         workload, schedule = other.workload or self.workload, other.schedule or self.schedule
         return Spec(
             subject=self.subject or str(EXAMPLES / (other.file or self.file)),
@@ -79,13 +83,16 @@ class CleanRun:
 class KnownFinding(CleanRun):
     """A run that reproduces a finding.
 
-    summary: the finding in a few words. words: its effect on a user's data, with {names} of `looked_at`.
-    published: where it was published. kinds: of witnesses; empty for any.
-    missing: a number of `looked_at` that must not be 0, if a kind of witness alone would not be this finding.
-    says: a text that the summary of the witness must contain, for the same reason.
-    complaint: a text in a server's own log that also shows the finding, before any client meets it, and what the server
-        has detected, in words.  ("", ""): there is none.
-    bug: a planted one, if the system's own controllers are bundled; "" for a finding in a real system.
+    checker: name of the checker that finds it
+    summary: the finding in a few words
+    words: effect of the finding on a user's data, with {names} of numbers in `looked_at`
+    published: where the finding was published
+    kinds: kinds of witnesses that show the finding; empty for all kinds
+    missing: name of a number in `looked_at` that must not be 0, if the kind of a witness does not suffice
+    says: text that the summary of the witness must contain, if the kind does not suffice
+    complaint: (text in a server's log that also shows the finding, what the server has detected), or ("", "")
+    bug: planted bug, if the system's controllers are bundled; "" for a finding in a real system
+    clean: the counterpart, or None
     """
 
     checker: str
@@ -100,7 +107,8 @@ class KnownFinding(CleanRun):
     clean: Clean | None = None
 
     def spec(self, name: str, seed: int, backend: str, clean: bool, other: Clean = Clean()) -> Spec:
-        """Return the run of this name; the counterpart of a planted bug has the same faults and no bug."""
+        """Return the spec of the run with this name.  The counterpart of a planted bug has the same faults and no
+        bug."""
         return replace(CleanRun.spec(self, name, seed, backend, clean, other), bug=None if clean else self.bug or None)
 
 
@@ -118,12 +126,13 @@ CLEAN_RUNS: Mapping[str, CleanRun] = {name: CleanRun(**entry) for name, entry in
 
 
 def names_of_runs() -> list[str]:
-    """Return the findings, followed by the clean runs."""
+    """Return the names of the findings, then those of the clean runs."""
     return [*FINDINGS, *CLEAN_RUNS]
 
 
 def spec_of(name: str, seed: int, backend: str, clean: bool) -> Spec:
-    """Return the run of a finding; with `clean` its counterpart, or a clean run.  Raises WrongSpec if there is none."""
+    """Return the spec of a finding's run, or of its counterpart or a clean run if `clean` is set.  Raises WrongSpec if
+    there is none."""
     if name in FINDINGS:
         other = FINDINGS[name].clean if clean else Clean()
         if other is None:
@@ -137,7 +146,7 @@ def spec_of(name: str, seed: int, backend: str, clean: bool) -> Spec:
 
 
 def found(finding: KnownFinding, results: Results) -> bool:
-    """Return whether the results of a run show this finding."""
+    """Return True if the results of a run show this finding."""
     checker = results.invalid.get(finding.checker)
     if witness_of(finding, results) is None:
         return False
@@ -147,7 +156,7 @@ def found(finding: KnownFinding, results: Results) -> bool:
 
 
 def witness_of(finding: KnownFinding, results: Results) -> Witness | None:
-    """Return the first witness that shows the finding, else a complaint that does; None if there is neither."""
+    """Return the first witness that shows the finding, else a complaint of a server that shows it, else None."""
     judged = results.checkers.get(finding.checker)
     witnesses = judged.witness if judged is not None else ()
     return next(
@@ -164,7 +173,7 @@ def _complaint_of(finding: KnownFinding, results: Results) -> Witness | None:
 
 
 def in_words(finding: KnownFinding, results: Results) -> str:
-    """Return the finding for a user of that system, with the numbers of this run."""
+    """Return the effect of the finding on a user's data, with the numbers of this run."""
     if finding.checker not in results.invalid and _complaint_of(finding, results) is not None:
         return finding.complaint[1]
     figures = results.checkers[finding.checker].looked_at
@@ -173,16 +182,15 @@ def in_words(finding: KnownFinding, results: Results) -> str:
 
 
 def witness_in_words(finding: KnownFinding, results: Results) -> str:
-    """Return the witness of a reproduced finding, led by the name that users of databases know: `lost update: T1 and T2
-    both read …`.
-    """
+    """Return the witness of a reproduced finding, after the usual name of its kind: `lost update: T1 and T2 both read
+    …`."""
     witness = witness_of(finding, results)
     assert witness is not None
     return f"{name_in_words(witness.kind)}: {witness.summary.removeprefix(f'{witness.kind}: ')}"
 
 
 def story_of(spec: Spec, results: Results) -> FindingStory | None:
-    """Return the story of a judged run; None if `find` did not make it."""
+    """Return the story of a judged run; None if the run was not made for a finding."""
     name = spec.finding
     if name is None or (name not in FINDINGS and not (spec.clean and name in CLEAN_RUNS)):
         return None

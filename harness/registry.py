@@ -1,4 +1,5 @@
-"""Every name that a user may type, and its meaning.  Heavy modules are imported when their name is used."""
+"""Tables of the names that a user may type, and functions that load what they name.  Modules are imported when
+needed."""
 
 from __future__ import annotations
 
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BackendEntry:
-    """summary: one line for `list`. target: module:class, imported when it is needed. inventory: module:function that
-    verifies an inventory, for a backend that needs one. virtual_time: its runs need a loop on virtual time.
-    not_kept: reason why the nodes of a backend cannot outlive their run; "" if they can.
+    """A backend.
+
+    summary: one line for `list`
+    target: module:class, imported when needed
+    inventory: module:function that verifies an inventory; "" if the backend needs none
+    virtual_time: True if runs need an event loop on virtual time
+    not_kept: reason why nodes cannot outlive their run; "" if they can
     """
 
     summary: str
@@ -43,7 +48,7 @@ SUBJECTS: Mapping[str, str] = {
     "etcd": "system_under_test.etcd:Etcd",
     "canary": "system_under_test.canary:Canary",
 }
-"""Name -> module:class, which is imported when it is needed."""
+"""Name -> module:class of a bundled system, imported when needed."""
 
 WORKLOADS: Mapping[str, str] = {
     "register": "workloads.objects:Register",
@@ -76,8 +81,8 @@ WORKLOADS: Mapping[str, str] = {
     "kafka-processing": "workloads.kafka:KafkaProcessing",
     "kafka-admin": "workloads.kafka:KafkaAdmin",
 }
-"""Name -> module:class of a workload.  A run that names none gets the first that its clients can run: a stronger one
-stands before a weaker one."""
+"""Name -> module:class of a workload, imported when needed.  If a run names no workload and its clients cannot run the
+default workload, it gets the first one that they can run.  So stronger workloads come before weaker ones."""
 
 BACKENDS: Mapping[str, BackendEntry] = {
     "docker": BackendEntry(
@@ -88,7 +93,7 @@ BACKENDS: Mapping[str, BackendEntry] = {
         "harness.backends.namespaces_backend:NamespacesBackend",
     ),
     "ssh": BackendEntry(
-        "Linux hosts of one's own, named in an --inventory",
+        "Linux hosts of your own, listed in an --inventory",
         "harness.backends.ssh_backend:SshBackend",
         inventory="harness.backends.ssh_inventory:refuse_inventory",
     ),
@@ -110,10 +115,11 @@ _SETTING_MOST = 1e9
 
 
 def load_subject(wanted: Spec | str) -> Subject:
-    """Return a subject of SUBJECTS, or the user's: a file, a folder, or an entry point of `krucible.systems`; for a
-    spec, with the parameters that it sets.
+    """Return a subject, with the parameters that the spec sets.
 
-    Raises WrongSpec for an unknown name, for a file without a system, and for a wrong value of a parameter.
+    wanted: spec, or name of a subject: a name in SUBJECTS, a user's file or folder, or an entry point of
+        `krucible.systems`
+    Raises WrongSpec for an unknown name, a file without a system, or an invalid value of a parameter.
     """
     if isinstance(wanted, str):
         return _subject_named(wanted)
@@ -142,7 +148,8 @@ def _subject_named(name: str) -> Subject:
 
 
 def load_workload(spec: Spec) -> Workload:
-    """Raises WrongSpec for an unknown name, and for a parameter that the workload does not have."""
+    """Return the workload of a spec, with the parameters that the spec sets.  Raises WrongSpec for an unknown name or
+    parameter."""
     workload = _workload(spec.workload, spec.subject)(spec.keys)
     workload.settings |= _settings(spec, type(workload))
     if workload.checkers in (("list-append",), ("rw-register",)):
@@ -161,8 +168,8 @@ def _demand_what_is_promised(workload: Workload, spec: Spec) -> None:
 
 
 def _settings(spec: Spec, kind: type[Workload]) -> dict[str, float]:
-    """Return the parameters of the workload that the spec sets.  Raises WrongSpec for a name that neither the workload
-    nor the system has, and for a value that is no number."""
+    """Return the parameters of the workload that the spec sets.  Raises WrongSpec for a parameter that neither the
+    workload nor the system has, and for a value that is no number."""
     found: dict[str, float] = {}
     of_system: Mapping[str, object] = {}
     if not spec.settings.keys() <= kind.parameters.keys():
@@ -187,12 +194,13 @@ def _number(name: str, text: str) -> float:
 
 
 def load_backend(name: str, cluster: ClusterSpec) -> Backend:
-    """Raises WrongSpec for an unknown name."""
+    """Return a new backend for a cluster.  Raises WrongSpec for an unknown name."""
     return load(_backend(name).target)(cluster)  # type: ignore[no-any-return]
 
 
 def check_names(spec: Spec) -> None:
-    """Refuse a spec whose names are not compatible.  Raises WrongSpec; imports only the subject and the decks."""
+    """Raise WrongSpec if names in a spec are unknown or incompatible.  Imports only the subject, the workload and the
+    kinds of fault."""
     _settings(spec, _workload(spec.workload, spec.subject))
     _check_nemesis(spec.nemesis)
     if spec.backend != "auto":
@@ -208,25 +216,26 @@ def check_names(spec: Spec) -> None:
         raise WrongSpec(f"subject {subject.name} has no nodes, so it cannot run on backend {spec.backend!r}")
     if spec.backend in BACKENDS and BACKENDS[spec.backend].virtual_time and not subject.simulated:
         raise WrongSpec(
-            f"subject {subject.name} cannot run on backend {spec.backend!r}: only a system that is asyncio in Python, "
-            "and takes its disk and its clocks, can be simulated (docs/simulator.md)"
+            f"subject {subject.name} cannot run on backend {spec.backend!r}: only an asyncio program with injected "
+            "clock, disk and network can be simulated (docs/simulator.md)"
         )
     if subject.declares.nodes and spec.backend == "in-process":
         raise WrongSpec(f"subject {subject.name} needs nodes, and backend 'in-process' has none")
 
 
 def _not_a_bug_of(subject: Subject, bug: str) -> str:
-    """Return the message about a planted bug that the subject does not have; others may have it."""
+    """Return the message about a planted bug that the subject does not have, with the subjects that have it."""
     if others := [name for name in SUBJECTS if bug in load_subject(name).bugs]:
         return f"{bug!r} is no bug of {subject.name}, but of {', '.join(others)}: choose --subject {others[0]}"
     return unknown_name(f"bug of {subject.name}", bug, subject.bugs)
 
 
 def usual_options(subject: str) -> Mapping[str, float]:
-    """Return the default options of runs of this subject.  Raises WrongSpec as `load_subject`, and for a name that is
-    no option with a number.
+    """Return the default options of runs of this subject.  Raises WrongSpec as `load_subject` does, and for a name that
+    is no numeric option.
 
-    Those of the default subject are in `Spec`, so that a wrong option is refused before a subject is imported.
+    For the default subject, return {}: its defaults are in `Spec`, so that a wrong option is refused before a subject
+    is imported.
     """
     usual = {} if subject == Spec().subject else load_subject(subject).usual
     for name in usual:
@@ -236,18 +245,20 @@ def usual_options(subject: str) -> Mapping[str, float]:
 
 
 def with_limits(spec: Spec, given: Collection[str]) -> Spec:
-    """Return the spec whose limits are stretched like its faults, but for those that the user gave."""
+    """Return the spec with its time limits stretched by the same factor as its faults.
+
+    given: names of the options that the user set, which are not stretched"""
     holds = spec.lengthened(load_subject(spec).declares.failover_s)
     limits = ("time_limit_s", "recovery_limit_s")
     return replace(spec, **{name: holds * getattr(spec, name) for name in limits if name not in given})
 
 
 def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:
-    """Return the workload and the nemesis of a run that names none: the defaults, or the first that can show the bug.
+    """Return the workload and the nemesis for a run that names none: the defaults, or the first that can show the bug.
 
-    If a system's file defines workloads, the first of them is run; if its clients cannot run the default workload, the
-    first that they can.  An unknown name gets the defaults, because `check_names` refuses it.  Raises WrongSpec
-    where `load_subject` does.
+    If a system's file defines workloads, its first workload replaces the default.  If the system's clients cannot run
+    the default workload, the first one that they can run replaces it.  For an unknown bug, return the defaults;
+    `check_names` refuses it later.  Raises WrongSpec as `load_subject` does.
     """
     usual = {"workload": Spec().workload, "nemesis": Spec().nemesis}
     if subject not in SUBJECTS and (own := own_workloads(load_subject(subject))):
@@ -262,12 +273,13 @@ def names_for_bug(subject: str, bug: str | None) -> dict[str, str]:
 
 
 def check_inventory(spec: Spec) -> None:
-    """Raise WrongSpec if the backend needs an inventory and has no suitable one, or needs none and has one."""
+    """Raise WrongSpec if the backend needs an inventory and the spec has no valid one, or if the backend needs none and
+    the spec has one."""
     refuse = BACKENDS[spec.backend].inventory if spec.backend in BACKENDS else ""
     if not refuse:
         if spec.inventory is not None:
             fit = ", ".join(name for name, entry in BACKENDS.items() if entry.inventory)
-            raise WrongSpec(f"--inventory names hosts of one's own, which only this backend uses: --backend {fit}")
+            raise WrongSpec(f"--inventory lists hosts of your own, which only this backend uses: --backend {fit}")
         return
     if spec.inventory is None:
         raise WrongSpec(f"--backend {spec.backend} needs hosts: name the file that lists them with --inventory")
@@ -278,7 +290,7 @@ def check_inventory(spec: Spec) -> None:
 
 
 def refuse_workload(spec: Spec, subject: Subject) -> None:
-    """Raise WrongSpec, in one sentence, if the subject's client lacks a function that the workload invokes."""
+    """Raise WrongSpec if the subject's clients cannot run the workload."""
     kind = own_workloads(subject).get(spec.workload) or _workload(spec.workload)
     if why := _why_not(kind, subject):
         runs = ", ".join(offered_workloads(subject)) or "none"
@@ -286,7 +298,7 @@ def refuse_workload(spec: Spec, subject: Subject) -> None:
 
 
 def offered_workloads(subject: Subject) -> tuple[str, ...]:
-    """Return the names of the workloads that the subject's client can run, those of its own file first."""
+    """Return the names of the workloads that the subject's clients can run.  Workloads in its own file come first."""
     own = own_workloads(subject)
     known = {**own, **{name: _workload(name) for name in WORKLOADS if name not in own}}
     return tuple(name for name, kind in known.items() if not _why_not(kind, subject))
@@ -314,7 +326,9 @@ def own_workloads(subject: Subject) -> dict[str, type[Workload]]:
 
 
 def _workload(name: str, subject: str = "") -> type[Workload]:
-    """subject: its file may define a workload of this name.  Raises WrongSpec."""
+    """Return the class of a workload.  Raises WrongSpec for an unknown name.
+
+    subject: name of a system whose file may define the workload"""
     if name.endswith(".py"):
         from workloads.read_own_workload import NoWorkload, read_workload
 
@@ -345,7 +359,9 @@ def _check_nemesis(name: str) -> None:
 
 
 def load(target: str) -> Any:
-    """Return the object behind a name of the tables. target: module:attribute."""
+    """Import and return an object.
+
+    target: "module:attribute" """
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
 

@@ -1,7 +1,7 @@
-"""The spec of one test: everything that decides what it does, as a value.
+"""The spec of one test: a value that determines everything that the test does.
 
-The seed decides every random choice.  Each part draws from its own stream, named after the part.  So a change in one
-(an additional operation, a card less) does not shift the choices of the others.
+The seed determines every random choice.  Each part of a test has its own random generator, seeded with the name of the
+part.  So a change in one part, such as an additional operation, does not change the choices of other parts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class WrongSpec(ValueError):
 
 
 def unknown_name(what: str, name: str, known: Collection[str]) -> str:
-    """Return the sentence for an unknown name: the name that was probably meant, and the valid names."""
+    """Return the message about an unknown name, with a similar name and all valid names."""
     near = difflib.get_close_matches(name, known, 1)
     meant = f"did you mean {near[0]!r}?  Known" if near else "known"
     return f"unknown {what} {name!r}; {meant}: {', '.join(known) or 'none'}"
@@ -38,17 +38,21 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
 SLOW = "kafka"
 """Prefix of the bundled subjects that have their own defaults (`System.usual`, `failover_s`)."""
 KINDS_IN_A_NAME = 4
-"""A test of more kinds of fault is named after their number, because its name is the name of a folder."""
+"""Maximum number of kinds of fault in the name of a test.  A test with more is named after their number, because the
+name is also the name of a folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One field of `Spec` as an option of commands and as a variable of make.
+    """A field of `Spec` as an option of commands and as a variable of make.
 
-    help: for `--help`. make: name of the variable of make, "" if there is none. limits: minimum and maximum of a
-    number. names: kind of the names that it takes ("subjects", "nemeses", …), for the completion of shells. metavar: of
-    the value, if its type is not clear. unset: meaning of an absent option, if that is no constant.
-    existing: the value names a file that must exist.
+    help: text for `--help`
+    make: name of the variable of make, or ""
+    limits: minimum and maximum of a number
+    names: kind of names that the option accepts ("subjects", "nemeses", …), for completion in shells
+    metavar: name of the value in help texts
+    unset: default in words, if the default is no constant
+    existing: True if the value must be an existing file
     """
 
     help: str
@@ -67,44 +71,45 @@ def _of(default: Any, help_words: str, **about: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One test.  A field with an `Option` is an option of `run`, and of make if it names a variable."""
+    """The spec of one test.  Each field with an `Option` is an option of `run`, and perhaps a variable of make."""
 
     nemesis: str = _of(
-        "partition", "What breaks things; see `list`.  Several at once: partition,kill; or all.",
+        "partition", "Kinds of fault; see `list`.  Several: partition,kill; or all.",
         names="nemeses", unset="partition, or one that shows the planted bug",
     )  # fmt: skip
     seed: int = _of(
-        0, "Decides every random choice.", make="SEED", limits=(-(2**63), 2**63 - 1), unset="a fresh one, printed",
+        0, "Seed of all random choices.", make="SEED", limits=(-(2**63), 2**63 - 1), unset="random, printed",
     )  # fmt: skip
-    nodes: int = _of(5, "Servers (client nodes come on top).", make="NODES", limits=(1, 9))
+    nodes: int = _of(5, "Servers, without client nodes.", make="NODES", limits=(1, 9))
     time_limit_s: float = _of(
         60.0, "Seconds of the main phase.", make="TIME_LIMIT", limits=(1, 7 * 86_400), unset="60, times --holds",
     )  # fmt: skip
     rate_hz: float = _of(
-        200.0, "Operations per second in all; 0: as fast as answers come.", make="RATE", limits=(0, 1_000_000),
+        200.0, "Operations per second of all clients; 0: each client sends at once after an answer.", make="RATE",
+        limits=(0, 1_000_000),
     )  # fmt: skip
     concurrency: int = _of(
-        10, "Processes at once, over all client nodes.", make="CONCURRENCY", limits=(4 * len(CLIENT_NODES), 1_000),
+        10, "Concurrent processes on all client nodes.", make="CONCURRENCY", limits=(4 * len(CLIENT_NODES), 1_000),
     )  # fmt: skip
     op_timeout_s: float = _of(
         2.0,
-        "Seconds a client waits for an answer; 0.7 shows more stale reads than 2, the time-out of fetches.",
+        "Seconds that a client waits for an answer; 0.7 shows more stale reads than 2, the timeout of fetches.",
         make="OP_TIMEOUT", limits=(0.01, 3_600),
     )  # fmt: skip
     recovery_limit_s: float = _of(
-        60.0, "Seconds within which the system must recover once every fault is healed.",
+        60.0, "Seconds within which the system must recover after all faults are healed.",
         make="RECOVERY_LIMIT", limits=(1, 86_400), unset="60, times --holds",
     )  # fmt: skip
     holds: float = _of(
         0.0,
-        "Factor by which holds of faults, the pauses between them and the limits that follow are stretched, for a "
-        f"system that needs longer than {FAILOVER_S:g} s to fail over; 0: by `failover_s` of the system.",
+        "Factor by which faults, the pauses between faults, and time limits are stretched, for a system whose "
+        f"fail-over takes longer than {FAILOVER_S:g} s; 0: by `failover_s` of the system.",
         make="HOLDS", limits=(0, 100), unset="by `failover_s` of the system",
     )  # fmt: skip
     waive: str = _of(
         "",
-        "Do not demand this of the run, such as elections of a system that needs none; the first line of the verdict "
-        "says so.  `list` shows the names.",
+        "Waive demands on the run, such as elections if a system needs none; the first line of the verdict mentions "
+        "this.  `list` shows the names.",
         make="WAIVE", metavar="NAME,…",
     )  # fmt: skip
     set: str = _of(
@@ -116,14 +121,14 @@ class Spec:
         "Objects to work on, such as registers.", make="KEYS", limits=(1, 10_000),
     )  # fmt: skip
     workload: str = _of(
-        "register", "Which operations clients do.", make="WORKLOAD", names="workloads",
+        "register", "Workload: the operations that clients invoke.", make="WORKLOAD", names="workloads",
         unset="register, or one that shows the planted bug",
     )  # fmt: skip
     subject: str = _of("kraft", "The system under test.", make="SUBJECT", names="subjects")
-    backend: str = _of("auto", "Where nodes live; auto: docker if it answers.", make="BACKEND", names="backends")
+    backend: str = _of("auto", "Kind of nodes; auto: docker if it answers.", make="BACKEND", names="backends")
     bug: str | None = _of(None, "Run the subject with this planted bug; see `list`.", make="BUG", names="bugs")
     schedule: str | None = _of(
-        None, "Play this schedule of faults (JSON) instead of dealing one.", make="SCHEDULE", existing=True,
+        None, "Play this schedule of faults (JSON) instead of a generated one.", make="SCHEDULE", existing=True,
     )  # fmt: skip
     stop_on_violation: bool = _of(
         False, "End the main phase early when an online check finds a violation.", make="STOP_ON_VIOLATION",
@@ -133,15 +138,15 @@ class Spec:
     )  # fmt: skip
     as_executed: bool = _of(
         False,
-        "Play the faults of a run's schedule.json on the nodes of the same names; else the leader of now takes the "
-        "place of the leader of then.",
+        "Inject the faults of a run's schedule.json on nodes with the same names.  Otherwise faults of the leader hit "
+        "the present leader.",
     )  # fmt: skip
-    online: bool = _of(True, "Judge while the run goes on, too.")
+    online: bool = _of(True, "Judge also during the run.")
     over_budget: bool = _of(
-        False, "Let faults also destroy what a majority has fsynced; the system is excused for its loss.",
+        False, "Let faults also destroy data that a majority has fsynced; the loss of this data is no violation.",
     )  # fmt: skip
     finding: str | None = None
-    """Name of the known finding, or of the clean run."""
+    """Name of the known finding or of the clean run; None for other runs."""
     clean: bool = False
     """True if the run is the counterpart of `finding`, or a clean run."""
 
@@ -161,13 +166,13 @@ class Spec:
 
     @property
     def test(self) -> str:
-        """Name of the test, as in `make test-partition` and in results/."""
+        """Return the name of the test, as in `make test-partition` and in results/."""
         kinds = self.nemesis.replace(":", "-").split(",")
         return f"test-{'-'.join(kinds)}" if len(kinds) <= KINDS_IN_A_NAME else f"test-{len(kinds)}-kinds"
 
     @property
     def settings(self) -> dict[str, str]:
-        """Name -> text of each parameter in `set`.  Raises WrongSpec for text other than NAME=VALUE."""
+        """Return name -> value of each parameter in `set`.  Raises WrongSpec for text other than NAME=VALUE."""
         found = {}
         for each in filter(None, (part.strip() for part in self.set.split(","))):
             name, _, text = each.partition("=")
@@ -186,18 +191,19 @@ class Spec:
         return tuple(f"n{i}" for i in range(1, self.nodes + 1))
 
     def rng(self, stream: str) -> Random:
-        """Return the random stream of one named part of this run."""
+        """Return the random generator of one named part of this test."""
         return Random(f"{self.seed}/{stream}")
 
     def lengthened(self, failover_s: float) -> float:
-        """Return the factor by which waits for a fail-over are stretched; at least 1, unless the
-        user chose it."""
+        """Return the factor by which waits for a fail-over are stretched; at least 1 unless the user set it."""
         return self.holds or max(1.0, failover_s / FAILOVER_S)
 
     def placements(self) -> tuple[Placement, ...]:
-        """Return the threads, assigned to the client nodes in turn.  On each node the first two only read (one follows,
-        one stays); the others read and write, and following alternates so that over all nodes half follow.  Servers are
-        assigned in turn to those that follow, and to those that stay.
+        """Return the threads, which are assigned to the client nodes in turn.
+
+        On each node the first two threads only read, and the others read and write.  Half of the threads follow the
+        leader, the others stay with one server; the two kinds alternate on each node.  Servers are assigned in turn to
+        the threads of each kind.
         """
         placements: list[Placement] = []
         for thread in range(self.concurrency):
@@ -216,9 +222,9 @@ class Spec:
         return tuple(placements)
 
     def rerun(self, beside: Sequence[str] = ()) -> str:
-        """Return the shell command that repeats this test: by make if make started this process.
+        """Return the shell command that repeats this test.  If make started this process, it is a command of make.
 
-        beside: options of the caller outside the spec, which no goal of make takes.
+        beside: options outside the spec, which no goal of make accepts
         """
         if by_make() and _MAKEFILE.exists() and not beside:
             if self.finding is not None and not self.clean:
@@ -244,8 +250,8 @@ class Spec:
         return words
 
     def _changed(self) -> dict[str, Any]:
-        """Return the options that differ from the defaults, without those of every command.  With a bug and no
-        workload, the command would choose one.
+        """Return the options that the rerun command must contain, other than nemesis and seed: those that differ from
+        their defaults, and those whose defaults depend on the bug or the subject.
         """
         named, kept = {"nemesis", "seed", "finding", "clean"}, {"workload"} if self.bug else set()
         if self.holds or "." in self.subject or "/" in self.subject or self.subject.startswith(SLOW):
@@ -260,7 +266,8 @@ class Spec:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Spec:
-        """Raises WrongSpec where a value is out of range; unknown names are left out (older or newer runs)."""
+        """Return the spec of a stored run.  Ignore unknown names, which another version may have written.  Raises
+        WrongSpec if a value is out of range."""
         known = {f.name for f in fields(Spec)}
         given = {k: v for k, v in data.items() if k in known}
         if not isinstance(given.get("finding", ""), str | None):
@@ -273,9 +280,9 @@ class Spec:
 
 
 OPTIONS: Mapping[str, Option] = {f.name: f.metadata["option"] for f in fields(Spec) if f.metadata}
-"""Name of a field -> its help in commands and in make."""
+"""Name of a field -> its option."""
 LIMITS: Mapping[str, tuple[float, float]] = {name: o.limits for name, o in OPTIONS.items() if o.limits is not None}
-"""Minimum and maximum of every number."""
+"""Name of a numeric field -> (minimum, maximum)."""
 _VARIABLES = {name: option.make for name, option in OPTIONS.items() if option.make and name != "seed"}
 _DEFAULTS = {f.name: f.default for f in fields(Spec)}
 
@@ -293,11 +300,11 @@ def _why(name: str) -> str:
 
 
 BESIDE = ("--results", "--store", "--spark-master", "--metrics")
-"""Options of a run that do not belong to its spec: where it is kept, and what runs beside it."""
+"""Options of a run that are not part of its spec, because they do not affect the test."""
 
 
 def beside_of(command: str) -> list[str]:
-    """Return the words of a recorded command that are in BESIDE, each with its value."""
+    """Return the options in BESIDE of a recorded command, each with its value."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -306,5 +313,5 @@ def beside_of(command: str) -> list[str]:
 
 
 def option_of(name: str) -> str:
-    """Return the option of a field of `Spec`."""
+    """Return the command-line option of a field of `Spec`, such as --time-limit."""
     return "--" + name.removesuffix("_hz").removesuffix("_s").replace("_", "-")

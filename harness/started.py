@@ -1,6 +1,6 @@
-"""Command by which this process was started, and a check that its Python has the required packages.
+"""The command by which this process was started, and a check that its Python has the required packages.
 
-It imports only Python's own modules, so that it runs if everything else is missing.
+This module imports only the standard library, so that it works if all other packages are missing.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 STARTED_AS = "KRUCIBLE_STARTED_AS"
-"""Environment variable: the words before a command, as the user typed them; "make" for a goal of make.  Children
-inherit it, so that all printed commands use the caller's own words.
+"""Environment variable: the words by which the user started the program, or "make" for a goal of make.  Child processes
+inherit the variable, so that all printed commands begin with the user's words.
 """
 
 NEEDED = ("click", "numpy", "pyarrow", "numba", "msgspec", "networkx", "rich")
-"""Packages that nearly every command imports.  pyproject.toml lists more, but all are installed together."""
+"""Packages that nearly every command imports.  If they are installed, so are all others in pyproject.toml."""
 
 
 def advice(root: Path, needed: Sequence[str] = NEEDED) -> str:
-    """Return a sentence with a remedy if this Python lacks a package; "" if it has all of them.
+    """Return a message with a remedy if this Python lacks a package; "" if it has all.
 
-    root: the folder of the repository, which contains .venv once `make setup` has run.
+    root: folder of the repository, in which `make setup` creates .venv
     """
     lacking = [name for name in needed if find_spec(name) is None]
     if not lacking:
@@ -41,7 +41,7 @@ def by_make() -> bool:
 
 
 def program() -> str:
-    """Return the words that start this program, to paste into the shell that started this process."""
+    """Return the words that start this program in the user's shell."""
     if not by_make():
         return os.environ[STARTED_AS]
     script = Path(sys.executable).parent / "krucible"
@@ -51,14 +51,15 @@ def program() -> str:
 
 
 def as_started(original: Sequence[str], script: str) -> str:
-    """Return the words of this process' command line that name the program.
+    """Return the words of this process' command line that start the program.
 
-    original: `sys.orig_argv`.  script: `sys.argv[0]`."""
+    original: `sys.orig_argv`
+    script: `sys.argv[0]`"""
     if "-m" in original:
         return shlex.join(original[: original.index("-m") + 2])
     return "krucible" if shutil.which("krucible") == script else shlex.quote(_from_here(Path(script)))
 
 
 def _from_here(path: Path) -> str:
-    """Return the path relative to the working folder if it lies below, else the absolute one."""
+    """Return the path relative to the working folder if it is below, else the absolute path."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,9 +1,9 @@
-"""A stored run as a list of steps: each event of its history, with the faults, elections and violations between them.
+"""A stored run as a list of steps: the events of its history, and the faults, elections and violations between them.
 
-Each event has the possible states of its object: every state to which some order of the operations so far leads
+Each event has the possible states of its object: all states to which some order of the operations so far leads
 (`checkers.models.witnesses`).  If there is none, no order explains the answers so far.  Objects without a small model
-of one key (transactions, banks, logs) show no states.  The order is that of the history; faults and elections have only
-times, so each precedes the first later event.
+for a single key (transactions, banks, logs) have no states.  Events are in the order of the history.  Faults and
+elections have only times, so each comes before the first later event.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODELS: Mapping[str, Model] = {
     "linearizability": CAS_REGISTER, "counter": COUNTER, "kv": KV, "mutex": MUTEX, "fenced-lock": FENCED,
     "queue": QUEUE,
 }  # fmt: skip
-"""Name of a workload's checker -> the model of its objects."""
+"""Name of a workload's checker -> model of the workload's objects."""
 
 STATES_SHOWN = 6
 _WORDS_WIDE = 50
@@ -42,8 +42,11 @@ _WORDS_WIDE = 50
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """kind: "operation", "fault", "election" or "violation".  states: of the object afterwards, in words; None: not
-    known here.  in_force: the kinds of fault in force."""
+    """One step of a run.
+
+    kind: "operation", "fault", "election" or "violation"
+    states: possible states of the object afterwards, in words; None if unknown
+    in_force: kinds of fault in force"""
 
     time_ns: int
     kind: str
@@ -70,8 +73,10 @@ class RunStep:
 
 
 def steps_of(root: Path, checkers: Sequence[str], key: str | None = None) -> Iterator[RunStep]:
-    """Return the steps of the run in `root`. checkers: of its workload. key: only operations on this object.
+    """Yield the steps of the run in `root`.
 
+    checkers: names of the checkers of its workload
+    key: object whose operations to yield; None for all objects
     Raises MalformedHistory and BrokenFile.
     """
     events = [event for event in _events(read_history(root)) if event.process != NEMESIS]
@@ -106,14 +111,14 @@ def _words(event: Event) -> str:
 
 
 def _states(events: Sequence[Event], key: str | None, model: Model) -> dict[int, tuple[str, ...]]:
-    """Return index of an event of this object -> the states after it, for events after which the object has no other
-    event before its next call.  The search knows the states only at calls.
+    """Return index of an event of this object -> possible states after the event.  The search knows the states only at
+    invokes, so the result contains only events that are followed by an invoke on the object.
     """
     mine = [event for event in events if event.key == key and event.f != CREATE]
     try:
         at_calls = states_at_calls(model, operations_of(mine))
     except (WrongOperation, TypeError, ValueError):
-        return {}  # the model has no such operation or answer; the checker has reported it
+        return {}  # the model has no such operation or answer, which the checker has reported
     known = dict(at_calls)
     calls = sorted(known)
     found = {}
@@ -128,7 +133,9 @@ def _states(events: Sequence[Event], key: str | None, model: Model) -> dict[int,
 
 
 def _between(root: Path, key: str | None) -> Iterator[RunStep]:
-    """Return the steps between operations. key: without violations of other objects."""
+    """Yield the faults, elections and violations of a run.
+
+    key: object; violations of other objects are omitted.  None for all objects"""
     record = RunRecord(root)
     for fault in record.faults:
         if fault.carried_out:

@@ -3,9 +3,9 @@
     PREFIX/runs/<test>/<run>/…                       every file of a run; manifest.json is written last
     PREFIX/lake/<table>/date=…/system=…/<run>.parquet    its facts (`harness/lake`), after the manifest
 
-A run is in the store when its manifest is: an interrupted upload is no run.  Files that judging can recreate (buckets,
-tables, plots) are not uploaded.  For reading, a store is mirrored: the whole lake, and each run when it is needed.  So
-every reader works on a folder, and nothing is fetched twice.
+A run is in the store once its manifest is there, so an interrupted upload is no run.  Files that judging can recreate
+(buckets, tables, plots) are not uploaded.  Readers use a local mirror of the store, which contains the whole lake, and
+each run once it is needed.  So all readers work on folders, and no file is fetched twice.
 
 Names in a store are not trusted: a mirror writes nothing outside its own folder.
 """
@@ -36,16 +36,16 @@ from harness.lake.tables import TABLES
 RUNS, LAKE, JUDGING = "runs", "lake", "_judging"
 MADE_ANEW = frozenset({"buckets", "tables", "plots"})
 JUDGED = ("results.json", "report.html", "junit.xml")
-"""Files that judging writes into a run folder for its readers."""
+"""Files with results that judging writes into a run folder."""
 
 
 class StoreUnavailable(OSError):
-    """The store cannot be reached or used.  The message says why, in one sentence."""
+    """The store cannot be reached or used.  The message gives the reason in one sentence."""
 
 
 @contextlib.contextmanager
 def _reached(words: str) -> Iterator[None]:
-    """Raise StoreUnavailable, with these words, for errors of a store."""
+    """Convert errors of a store inside the context to StoreUnavailable, with a message that begins with `words`."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as problem:
@@ -53,23 +53,26 @@ def _reached(words: str) -> Iterator[None]:
 
 
 def is_store(place: str | Path) -> bool:
-    """Return whether this names a store rather than a folder."""
+    """Return True if this is the address of a store, and not the path of a folder."""
     return "://" in str(place)
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """address: as the user gave it, without the part after "?". files, prefix: Arrow's access to it."""
+    """An object store.
+
+    address: address without the part after "?"
+    files, prefix: Arrow's file system, and the path of the store in it"""
 
     address: str
     files: fs.FileSystem
     prefix: str
     uri: str = ""
-    """The address with the part after "?", with which others open the same store."""
+    """Full address, with the part after "?", by which other processes open the same store."""
 
     @staticmethod
     def at(address: str) -> Store:
-        """Raise StoreUnavailable for an address that names no store."""
+        """Return the store at an address.  Raises StoreUnavailable for an address that names no store."""
         with _reached(f"{address.partition('?')[0]} is no store"):
             files, prefix = fs.FileSystem.from_uri(address)
         if isinstance(files, fs.S3FileSystem) and not prefix.strip("/"):
@@ -81,12 +84,13 @@ class Store:
         with _reached(f"{self.address} does not answer"):
             bucket = self.files.get_file_info(self.prefix.partition("/")[0])
         if isinstance(self.files, fs.S3FileSystem) and bucket.type is fs.FileType.NotFound:
-            raise StoreUnavailable(f"{self.address} has no bucket {bucket.path}: make it first")
+            raise StoreUnavailable(f"{self.address} has no bucket {bucket.path}: create it first")
 
     def upload(self, root: Path, only: Collection[str] = ()) -> str:
-        """Upload the run in `root`, with its facts; return its address. only: upload only these files.
+        """Upload the run in `root` and its facts, and return the run's address.
 
-        Raises StoreUnavailable, and BrokenFile.
+        only: paths of the files to upload, relative to `root`; empty for all files
+        Raises StoreUnavailable and BrokenFile.
         """
         from harness.lake.facts import facts_of
 
@@ -107,17 +111,17 @@ class Store:
         return Mirror(self, cache_folder() / "stores" / name)
 
     def list(self, folder: str) -> list[fs.FileInfo]:
-        """Return the files below a folder of the store.  Raises StoreUnavailable."""
+        """Return all files below a folder of the store, at any depth.  Raises StoreUnavailable."""
         with _reached(f"{self.address} cannot be read"):
             selector = fs.FileSelector(f"{self.prefix}/{folder}", recursive=True, allow_not_found=True)
             return [info for info in self.files.get_file_info(selector) if info.type is fs.FileType.File]
 
     def name_of(self, info: fs.FileInfo) -> PurePosixPath:
-        """Return the name of a file below the prefix."""
+        """Return the name of a file, relative to the prefix."""
         return PurePosixPath(info.path[len(self.prefix) :].lstrip("/"))
 
     def get(self, info: fs.FileInfo, into: Path) -> None:
-        """Download atomically.  Raises StoreUnavailable."""
+        """Download a file atomically.  Raises StoreUnavailable."""
         into.parent.mkdir(parents=True, exist_ok=True)
         part = into.with_name(f".{into.name}.part")
         reached = _reached(f"{info.path} cannot be read")
@@ -135,15 +139,16 @@ class Store:
 
 
 class RunShelf:
-    """Place where the nodes of a Spark cluster read the files of a run that came from a store
-    (`checkers.spark.shipping`).
+    """Shelf (`checkers.spark.shipping`) from which the nodes of a Spark cluster read the files of a run in a store.
 
-    Files of the run are read directly.  Files that judging recreated are uploaded to `_judging/` in the store, and
-    removed by `clear`.  The nodes need access to the store, by the same variables or their own role.
-    """
+    The nodes read the run's files from the store.  Files that judging recreated are uploaded to `_judging/` in the
+    store, and removed by `clear`.  The nodes need access to the store, by the same environment variables or by their
+    own role."""
 
     def __init__(self, store: Store, root: Path) -> None:
-        """root: the folder of the run in the store's mirror."""
+        """Read the names and sizes of the run's files.
+
+        root: folder of the run in the store's mirror"""
         self.name = store.address
         self._store, self._root = store, root.resolve()
         self._run = f"{store.prefix}/{RUNS}/{root.parent.name}/{root.name}"
@@ -175,7 +180,9 @@ class RunShelf:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """Copy of fetched parts of a store. folder: looks like a results folder; its lake is `lake`."""
+    """Local copy of the fetched parts of a store.
+
+    folder: folder of the copy, which has the form of a results folder"""
 
     store: Store
     folder: Path
@@ -185,7 +192,8 @@ class Mirror:
         return Lake(self.folder / LAKE)
 
     def refresh(self) -> Lake:
-        """Update the mirror's lake to that of the store; fetch changed and new files.  Raises StoreUnavailable."""
+        """Make the mirror's lake equal to the store's lake, by fetching changed and new files.  Raises
+        StoreUnavailable."""
         wanted = {}
         for info in self.store.list(LAKE):
             name = self.store.name_of(info)
@@ -198,10 +206,10 @@ class Mirror:
         return self.lake
 
     def fetch(self, name: str) -> Path:
-        """Return the folder of a run, fetched unless it is here. name: RUNS/<test>/<run>, or an address that ends with
-        it.
+        """Fetch missing and changed files of a run, and return the run's folder.
 
-        Raises LookupError for a run that is not complete in the store, and StoreUnavailable.
+        name: RUNS/<test>/<run>, or an address that ends with it
+        Raises LookupError if the store does not contain the complete run, and StoreUnavailable.
         """
         relative = PurePosixPath(name.removeprefix(self.store.address).strip("/"))
         if len(relative.parts) != 3 or relative.parts[0] != RUNS or ".." in relative.parts:
@@ -209,20 +217,21 @@ class Mirror:
         found = {self._inside(self.store.name_of(info)): info for info in self.store.list(str(relative))}
         root = self.folder / relative
         if root / TEST not in found or root / MANIFEST not in found:
-            raise LookupError(f"{self.store.address} holds no whole run {relative}: its manifest is missing")
+            raise LookupError(f"{self.store.address} has no complete run {relative}: its manifest is missing")
         self._update(found)
         return root
 
     def _update(self, wanted: Mapping[Path, fs.FileInfo]) -> None:
-        """Fetch changed and new files, with the store's times, so that a later version can be recognized."""
+        """Fetch changed and new files, and set their times to those in the store, so that later changes are
+        detected."""
         for path, info in wanted.items():
             if not _is_same(path, info):
                 self.store.get(info, path)
                 os.utime(path, (_seconds(info), _seconds(info)))
 
     def _inside(self, name: PurePosixPath) -> Path:
-        """Return the path of a file of the store in this mirror.  Raises StoreUnavailable for a name that leads out of
-        it.
+        """Return the path in this mirror of a file of the store.  Raises StoreUnavailable for a name that leads out of
+        the mirror's folder.
         """
         if name.is_absolute() or ".." in name.parts or not name.parts:
             raise StoreUnavailable(f"{self.store.address} holds a file named {name}, which leads out of its folder")
@@ -230,7 +239,7 @@ class Mirror:
 
 
 def parted(address: str) -> tuple[str, str]:
-    """Split the address of a run into that of its store, and its name there.  Raises LookupError."""
+    """Split the address of a run into (address of the store, name of the run in the store).  Raises LookupError."""
     parts = address.partition("?")
     store, found, name = parts[0].rstrip("/").rpartition(f"/{RUNS}/")
     if not found or name.count("/") != 1:
@@ -239,7 +248,7 @@ def parted(address: str) -> tuple[str, str]:
 
 
 def _files_of(root: Path) -> Iterator[Path]:
-    """Return the files of a run that are kept in a store, in order of names."""
+    """Yield the files of a run that are uploaded to a store, in order of names."""
     for path in sorted(root.rglob("*")):
         if path.is_file() and not path.is_symlink() and path.relative_to(root).parts[0] not in MADE_ANEW:
             yield path

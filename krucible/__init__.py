@@ -1,16 +1,17 @@
 """The public interface: all names that a user of Krucible imports.
 
 - `check` judges a history, and `run` runs a test (both on this machine).
-- `System`, `Client`, `Needs`, `Crate`, `Artefact`, `Jars`, `NodeStatus`: what a system of your own is written against
+- `System`, `Client`, `Needs`, `Crate`, `Artefact`, `Jars`, `NodeStatus`: to write a system of your own
   (docs/your-own-system.md).
-- `SqlClient`, `SqlSystem`: a kit for databases that speak SQL.
-- `Workload`, `Request`, `Function`, `Checker`, `Model`, `Operation`, `REFUSED`, `Fault`: what a test is made of
-  (docs/your-own-workload.md and its sisters).
-- `World`, `simulate`, `Impairment`: servers of your own on virtual time (docs/simulate-your-own-server.md).
-- `Spec`, `JudgedRun`, `Verdict`, `Validity`, `Witness`: what goes into a run and what comes out.
+- `SqlClient`, `SqlSystem`: base classes for systems that are SQL databases.
+- `Workload`, `Request`, `Function`, `Checker`, `Model`, `Operation`, `REFUSED`, `Fault`: to write workloads, checkers,
+  models and faults of your own (docs/your-own-workload.md, docs/your-own-checker.md, docs/models.md,
+  docs/your-own-fault.md).
+- `World`, `simulate`, `Impairment`: to run servers of your own on virtual time (docs/simulate-your-own-server.md).
+- `Spec`, `JudgedRun`, `Verdict`, `Validity`, `Witness`: the input and the results of a run.
 
-Clients on nodes import this package, too.  So each name is loaded when it is used for the first time, and importing
-the package costs nothing.
+Clients on nodes import this package too.  So each name is loaded when it is first used, and importing the package costs
+nothing.
 
 >>> import krucible
 >>> krucible.Spec(nemesis="kill", seed=7).rerun()
@@ -52,7 +53,7 @@ _NAMES = {
     "World": "simulation.world",
     "simulate": "simulation.world",
 }
-"""Name -> the module that defines it."""
+"""Name -> module that defines it."""
 
 __all__ = list(_NAMES)
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: a test of a distributed system as a test function.
+"""The pytest plugin, with which a test of a distributed system is a test function:
 
     def test_my_system_survives_partitions(krucible):
         krucible.run("my_system.py", nemesis="partition", time_limit_s=30)
@@ -6,9 +6,9 @@
     def test_my_server_keeps_what_it_acknowledged(simulation):
         simulation.run(scenario)                       # a coroutine function that gets a world on virtual time
 
-The first test passes if the run is valid.  It fails if the run is invalid, and if it proved nothing (unknown).  It
-errors if the run could not be made.  The report and the command that runs the test again are shown with the failure,
-and stand as properties in the JUnit file of pytest.
+The first test passes if the run is valid.  It fails if the run is invalid, or unknown because too little was tested.
+It has an error if the run could not be made.  The report and the command that repeats the test are shown with the
+failure, and written as properties to pytest's JUnit file.
 """
 
 from __future__ import annotations
@@ -26,20 +26,25 @@ if TYPE_CHECKING:
 
 
 class RunFailed(AssertionError):
-    """The run was invalid, or it proved nothing.  The message draws the leading witness."""
+    """The run was invalid or unknown.  The message contains a drawing of the first witness."""
 
 
 class Krucible:
-    """Interface that the fixture `krucible` offers.  results: the folder that keeps the runs."""
+    """The value of the fixture `krucible`.
+
+    results: results folder"""
 
     def __init__(self, node: pytest.Item, results: Path) -> None:
         self._node, self._results = node, results
 
     def run(self, subject: str = "kraft", *, unknown_passes: bool = False, **options: Any) -> JudgedRun:
-        """Run one test and judge it.  options: fields of `krucible.Spec`; the others are as in the command `run`.
+        """Run one test and judge it.
 
-        Raises RunFailed for an invalid run, and for an unknown one unless `unknown_passes`.  Raises WrongSpec for a
-        test that cannot be run, and RuntimeError if the harness failed.
+        subject: name of a bundled system, or path of a system's file
+        unknown_passes: True if the test passes even if the run is unknown
+        options: fields of `krucible.Spec`; omitted fields have the defaults of the command `run`
+        Raises RunFailed if the run is invalid or unknown, WrongSpec if the test cannot be run, and RuntimeError if the
+        harness failed.
         """
         __tracebackhide__ = True
         import krucible
@@ -62,19 +67,21 @@ class Krucible:
 
 
 class SeedFailed(AssertionError):
-    """A scenario failed under a seed.  The message names the seed, the reason and the command that replays it."""
+    """A scenario failed with a seed.  The message contains the seed, the reason and the command that replays it."""
 
 
 class Simulation:
-    """Interface that the fixture `simulation` offers.  seeds: those that every scenario is played with."""
+    """The value of the fixture `simulation`.
+
+    seeds: seeds with which every scenario is played"""
 
     def __init__(self, node: pytest.Item, seeds: Sequence[int]) -> None:
         self._node, self.seeds = node, seeds
 
     def run(self, scenario: Callable[[World], Coroutine[Any, Any, Any]]) -> None:
-        """Play the scenario once for each seed, on virtual time.
+        """Play the scenario once with each seed, on virtual time.
 
-        Raises SeedFailed for the first seed under which it, or one of its servers, raises an exception."""
+        Raises SeedFailed for the first seed with which the scenario or one of its servers raises an exception."""
         __tracebackhide__ = True
         from simulation.world import simulate
 
@@ -88,19 +95,19 @@ class Simulation:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--krucible-results", default="results", help="The folder that keeps the runs of Krucible.")
-    parser.addoption("--krucible-seed", type=int, default=None, help="The seed of each run: what a failing test names.")
+    parser.addoption("--krucible-results", default="results", help="Folder of Krucible's runs.")
+    parser.addoption("--krucible-seed", type=int, default=None, help="Seed of each run, as a failing test prints it.")
     parser.addoption(
-        "--simulation-seeds", type=int, default=50, help="How many seeds each simulated test is played with."
+        "--simulation-seeds", type=int, default=50, help="Number of seeds with which each simulated test is played."
     )
-    parser.addoption("--simulation-seed", type=int, default=None, help="Only this seed: what a failing test names.")
+    parser.addoption("--simulation-seed", type=int, default=None, help="Only this seed, as a failing test prints it.")
 
 
 @pytest.fixture
 def simulation(request: pytest.FixtureRequest) -> Simulation:
-    """Plays a scenario on virtual time with many seeds: `simulation.run(scenario)`.
+    """Play a scenario on virtual time with many seeds: `simulation.run(scenario)`.
 
-    docs/simulate-your-own-server.md has a whole test."""
+    docs/simulate-your-own-server.md contains a complete test."""
     only = request.config.getoption("--simulation-seed")
     seeds = range(request.config.getoption("--simulation-seeds")) if only is None else [only]
     if not seeds:
@@ -110,5 +117,5 @@ def simulation(request: pytest.FixtureRequest) -> Simulation:
 
 @pytest.fixture
 def krucible(request: pytest.FixtureRequest) -> Krucible:
-    """Runs tests of distributed systems: `krucible.run("my_system.py", nemesis="partition")`."""
+    """Run tests of distributed systems: `krucible.run("my_system.py", nemesis="partition")`."""
     return Krucible(request.node, Path(request.config.getoption("--krucible-results")))

@@ -94,7 +94,7 @@ def test_an_upload_that_was_broken_off_is_no_run_and_one_that_left_the_store_lea
     store.files.delete_dir_contents(f"{store.prefix}/lake")
     assert runs(mirror.refresh(), Filter()) == []
     store.files.delete_file(f"{store.prefix}/runs/{TEST}/a-run/manifest.json")
-    with pytest.raises(LookupError, match=r"holds no whole run .*: its manifest is missing"):
+    with pytest.raises(LookupError, match=r"has no complete run .*: its manifest is missing"):
         store.mirror().fetch(f"runs/{TEST}/a-run")
 
 

@@ -114,7 +114,7 @@ def test_a_spec_needs_an_inventory_exactly_where_the_backend_does(tmp_path: Path
     path = str(written(tmp_path, RIGHT))
     with pytest.raises(WrongSpec, match="--backend ssh needs hosts: name the file that lists them with --inventory"):
         check_spec(Spec(backend="ssh"))
-    with pytest.raises(WrongSpec, match=r"--inventory names hosts of one's own, .*: --backend ssh"):
+    with pytest.raises(WrongSpec, match=r"--inventory lists hosts of your own, .*: --backend ssh"):
         check_spec(Spec(backend="docker", inventory=path))
     with pytest.raises(WrongSpec, match="the run needs 2 hosts with role 'client', and the file has 1"):
         check_spec(Spec(backend="ssh", inventory=path, nodes=2))
