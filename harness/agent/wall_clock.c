@@ -1,13 +1,14 @@
-/* Shifts CLOCK_REALTIME of one program, at run time, by what a mapped file holds.  The monotonic clock is untouched.
+/* Library that shifts CLOCK_REALTIME of one program at run time.  The monotonic clock is not changed.
 
-   Loaded with LD_PRELOAD; KRUCIBLE_CLOCK names the file: three 64-bit little-endian integers,
+   The library is loaded with LD_PRELOAD.  KRUCIBLE_CLOCK names a file, which is mapped into memory.  It contains three
+   64-bit little-endian integers:
 
-       offset_ns     added to the real time
+       offset_ns     nanoseconds added to the real time
        rate_ppb      parts per billion by which the clock runs fast (negative: slow)
-       since_ns      the real time from which on the rate counts
+       since_ns      real time from which the rate applies
 
-   Nothing of any C library is used, so that one build loads into every dynamically linked program of this machine's
-   architecture.  Programs that are linked statically, and those that enter the kernel themselves (Go), do not notice. */
+   The library uses no C library, so that one build can be loaded into every dynamically linked program of this machine's
+   architecture.  It has no effect on programs that are linked statically or call the kernel directly (Go). */
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
--- Questions over all runs that have a name, each as one statement that DuckDB and Spark SQL both speak.
--- In `latency` a percentile is the median over seconds of the second's own percentile, weighted by operations: the lake
--- keeps no single latencies.
+-- Predefined questions over all runs, each one statement that both DuckDB and Spark SQL accept.
+-- In `latency`, a percentile is the weighted median of the percentiles of single seconds, because the lake does not
+-- contain single latencies.
 
 -- unprovoked: Which violations were not preceded by any fault?
 SELECT r.started, r.system, r.workload, v.kind, v.checker, v.symptom, v.moment_ns / 1e9 AS at_s, r.path

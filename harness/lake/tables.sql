@@ -1,7 +1,7 @@
--- The tables of the lake: what is known of every run.
+-- The tables of the lake, with the facts of every run.
 --
--- Times in ns are since the test began; -1 is *it did not happen*, null is *not known*.  `date` (UTC, of the start) and
--- `system` are no columns of the files: they stand in the names of the folders.
+-- Times in ns count from the beginning of the test; -1 means *did not happen*, null means *not known*.  `date` (UTC, of
+-- the start) and `system` are not columns in the files, but part of the names of their folders.
 
 CREATE TABLE runs (
   run STRING NOT NULL,  -- the name under which all tables know a run
@@ -103,7 +103,7 @@ CREATE TABLE criteria (
   demanded BOOLEAN
 );
 
--- What faults met: a kind, the role that it hit, and the phase of the system; or a named situation.
+-- Coverage by faults: a kind of fault, the role that it hit, and the phase of the system; or a named situation.
 CREATE TABLE coverage (
   run STRING NOT NULL,
   what STRING,  -- "cell" or "situation"
