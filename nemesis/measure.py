@@ -298,7 +298,7 @@ class Field:
         self._changing: frozenset[Link] = frozenset()
 
     async def cut(self, fault: Fault, *, reject: bool = False) -> None:
-        """Cut the links of this fault in addition to those of other faults."""
+        """Cut the links of this fault in addition to the links that other faults cut."""
         await self._lay(id(fault), Layer(fault.cut, fault.cut if reject else frozenset()))
 
     async def uncut(self, fault: Fault) -> None:

@@ -77,6 +77,7 @@ async def play(
 
     rng: source of each card's own generator, so that the draws of a card do not depend on earlier cards
     deal_next: returns more cards while the run continues
+
     Once the main phase is over, the faults in force are healed, copied and measured as usual, and no further card is
     played.  Raises the errors of hooks, and CancelledError, after everything has been healed.  A cancelled play does
     not measure its heals, because the user waits, and the nodes are removed next.

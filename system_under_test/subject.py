@@ -287,7 +287,7 @@ class Declares:
     fsyncs: bool = True
 
     def voters(self, servers: Sequence[T]) -> Sequence[T]:
-        """Return those of the servers that vote."""
+        """Return the servers that vote."""
         return servers[: self.voters_max or len(servers)]
 
 
@@ -350,6 +350,7 @@ class Needs:
     shared_memory_bytes: size of /dev/shm in bytes; 0 for the default
     open_files: limit of open files; 0 for the default
     image: image of the servers instead of a plain Debian; it must contain the packages that `debian` would install
+
     Backends whose nodes share this machine's files can only check for packages, ignore shared_memory_bytes and
     open_files, and refuse an image.
     """

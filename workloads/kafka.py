@@ -2,7 +2,6 @@
 
 `kafka-queue`, `kafka-consumers`, `kafka-transactions`: records are sent to partitions and polled by consumers.  At the
 end of the run each partition is polled to its end.  A poll of assigned partitions contains the offset at which it
-
 begins: the offset after the last record that the consumer received.  So a consumer skips no record when an answer is
 lost, and the system lost any record that is skipped.  A consumer that subscribes begins at the committed offset of its
 group, and commits the offset after the last record that it received.

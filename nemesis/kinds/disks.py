@@ -6,7 +6,6 @@ disk    Writes and fsyncs that return errors, a full disk, slow fsyncs.  An fsyn
         disk.  So its death is expected during the fault, and the heal starts the server again. At most a minority of
         the disks fails at a time.  All disks may be slow at the same time.
 power   Server processes die, and of their data only fsynced data certainly survives.  The network of the nodes is cut
-
         first: a killed process would otherwise send its peers a reset, which a machine without power cannot do.  Of the
         data that was not fsynced, the disk keeps nothing, a part of the last write, any subset of the writes, or the
         data older than 5 s; a real disk may do each of these.  So a system that fsyncs before it acknowledges loses
@@ -222,7 +221,6 @@ async def _cut_power(field: Field, fault: Fault) -> None:
 
 async def _await_fsync(cluster: Cluster, node: str, nth: int) -> None:
     """Block the node's n-th fsync from now on, and wait until that fsync occurs.  Raises CannotInject if it does not
-
     occur: an idle node does not fsync, and a power loss at any other time is a different fault.
     """
     import asyncio  # imported here, so that listings and refusals, which need only the names of kinds, start fast
@@ -351,9 +349,8 @@ def _resolve_damage(target: str, scene: kind.Scene) -> Fault | None:
 
 
 def _within_budget(scene: kind.Scene) -> kind.Scene:
-    """Return the scene with only those servers as running that may be hit.  If no server may be hit, return the scene
-
-    unchanged: the data budget then forbids the card.
+    """Return the scene with only those servers as running that may be hit; the unchanged scene if no server may be hit,
+    because the data budget then forbids the card.
     Once a minority was hit, only the same servers may be hit again.
     """
     most = len(scene.servers) - scene.majority

@@ -43,7 +43,7 @@ _SUMMARIES = {name: bug.summary for name, bug in {**Kraft.bugs, **KraftBrokers.b
 
 
 class KafkaBrokers(Kafka):
-    """Settings (`--set`), besides those of `kafka` that do not concern its controllers:
+    """Settings (`--set`), in addition to the settings of `kafka` that do not concern its controllers:
 
     min_insync: `min.insync.replicas` of the topics.
     features: levels that are added to FEATURES or replace them, as NAME:LEVEL separated by spaces
@@ -122,7 +122,7 @@ class KafkaBrokers(Kafka):
 
 
 class KafkaMixed(KafkaBrokers):
-    """Settings (`--set`), besides those of `kafka-brokers`:
+    """Settings (`--set`), in addition to the settings of `kafka-brokers`:
 
     bundled: number of nodes with bundled controllers, counted from the last one.
     """

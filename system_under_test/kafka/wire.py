@@ -22,7 +22,7 @@ DESCRIBE_CONFIGS, ALTER_CONFIGS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 32, 4
 TOPIC, BROKER = 2, 4
 """Types of resources that have configs.  A broker with the name "" stands for all brokers."""
 BROKERS_APART = 100
-"""Node id of a broker in a separate process, minus that of its controller."""
+"""Difference between the node id of a broker in a separate process and the node id of its controller."""
 _SET_FOR_TOPIC = 1
 """Source of a config that was set for this topic."""
 _LIMIT = timedelta(seconds=1.5)
@@ -135,7 +135,7 @@ class BrokerConnection:
     """A blocking connection of a client to one broker."""
 
     def __init__(self, server: Address, timeout_s: float) -> None:
-        """Raises OSError."""
+        """Connect to the broker.  Raises OSError."""
         self._socket = socket.create_connection((server.host, server.port), timeout=timeout_s)
 
     def ask(self, request: Entity) -> Entity:

@@ -38,7 +38,7 @@ INTERPRETER_S = 0.3
 
 
 class SimulatedKraft:
-    """Implements `system_under_test.subject.SimulatedProgram`."""
+    """The `system_under_test.subject.SimulatedProgram` of the bundled KRaft."""
 
     def run(self, argv: Sequence[str], machine: SimulatedMachine) -> Completed | Coroutine[Any, Any, Completed]:
         """Run a command.  `--format` formats the emptied disk and prints the directory id.

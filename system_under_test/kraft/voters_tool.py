@@ -159,7 +159,7 @@ class QuorumOfVoters:
         return Listed(int(partition.leader_id), int(partition.leader_epoch), voters)
 
     async def _ask(self, server: tuple[str, int], request: Entity, patience_s: float) -> Entity:
-        """Raises OSError."""
+        """Send one request to one server, and return the answer.  Raises OSError."""
         connection = Connection(*server, CLIENT_ID, connect_timeout_s=PATIENCE_S, network=self.network)
         try:
             async with asyncio.timeout(patience_s):
@@ -197,6 +197,6 @@ async def run(argv: Sequence[str], network: Network | None = None) -> Listed:
 
 
 def _addresses(text: str) -> list[tuple[str, int]]:
-    """Raises ValueError."""
+    """Parse addresses separated by commas.  Raises ValueError."""
     found = [address.rpartition(":") for address in text.split(",")]
     return [(host, int(port)) for host, _, port in found]

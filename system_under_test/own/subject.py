@@ -370,7 +370,7 @@ class Subject:
     async def copy(self, node: subject.Node, aside: str) -> int:
         """Copy the folders of `logs`, and the files beside them.  Raises OSError.
 
-        If these folders are at the top of the data directory, the whole data directory is copied.
+        If these folders are at the top of the data directory, copy the entire data directory.
         """
         if not any("/" in pattern for pattern in self.system.logs.values()):
             return await node.copy_data(aside)

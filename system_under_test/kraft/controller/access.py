@@ -118,7 +118,7 @@ def _matches(wanted: Any, entry: metadata.AccessControlEntryRecord) -> bool:
 
 
 def _check_entry(acl: metadata.AccessControlEntryRecord) -> None:
-    """Raises Refused."""
+    """Raise Refused for an invalid entry."""
     _check_numbers("an entry", OF_ENTRIES, (acl.resource_type, acl.pattern_type, acl.operation, acl.permission_type))
     if ":" not in acl.principal:
         words = f"A principal must have the form type:name, not {acl.principal!r}."

@@ -246,7 +246,7 @@ def _check_target(
 
 
 def _require_each_once(partitions: Iterable[tuple[str | UUID, int]]) -> None:
-    """Raises Refused."""
+    """Raise Refused if a partition is named more than once."""
     for (topic, number), times in Counter(partitions).items():
         if times > 1:
             words = f"Partition {number} of {topic} is named {times} times in the request."
@@ -263,7 +263,7 @@ def _existing(image: Image, name: str, number: int) -> metadata.PartitionRecord:
 
 
 def _by_id(image: Image, topic_id: UUID, number: int) -> tuple[Topic, metadata.PartitionRecord]:
-    """Raises Refused."""
+    """Return the topic and the state of a partition.  Raises Refused if one of them does not exist."""
     topic = image.topic_of(topic_id)
     if topic is None:
         raise Refused(ErrorCode.unknown_topic_id, "")
