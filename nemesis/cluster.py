@@ -29,7 +29,7 @@ CLIENT_PROCESSES = "client processes"
 """Capability: the clients of a client node can be paused and resumed."""
 
 Marks = Mapping[Link, int]
-"""Per directed link, the number of the last beacon that was sent."""
+"""Directed link -> sequence number of the last beacon that was sent."""
 
 
 DISK = "disk"
@@ -172,8 +172,8 @@ class Cluster(Protocol):
     # Capability: faults on a named process.
 
     async def signal_process(self, server: str, process: str, name: Literal["STOP", "KILL", "TERM", "RELEASE"]) -> None:
-        """Signal one named process of a server, and return when the signal has taken effect.  RELEASE: resume it, or
-        start it again.  Raises OSError if there is no such process or if the signal has no effect.
+        """Signal one named process of a server, and return when the signal has taken effect.  RELEASE resumes the
+        process, or starts it again.  Raises OSError if there is no such process or if the signal has no effect.
         """
         ...
 

@@ -200,7 +200,7 @@ def out_of_reach(kind: Kind, other: Kind, fault: Fault) -> frozenset[str]:
 
 
 def isolated(fault: Fault) -> frozenset[str]:
-    """Return the nodes that lose the most links to a fault that cuts links and names no node."""
+    """Return the nodes with the most cut links, for a fault that cuts links and names no node."""
     lost = Counter(end for link in fault.cut for end in link)
     most = max(lost.values(), default=0)
     return frozenset(node for node, count in lost.items() if count == most and count > 1)
@@ -239,7 +239,7 @@ def by_role(fault: Fault, leader: str | None, servers: Collection[str]) -> Fault
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """Return the value with these nodes renamed in every string inside it, simultaneously."""
+    """Return the value with nodes renamed simultaneously in every string that it contains."""
     if isinstance(value, str):
         return re.sub(r"\b\w+\b", lambda word: names.get(word.group(), word.group()), value)
     if isinstance(value, Mapping):

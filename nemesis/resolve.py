@@ -31,7 +31,7 @@ READY_WAIT_S = 12.0
 """Maximum seconds that a card waits until its kind finds the system ready; after that the card is skipped."""
 READY_LOOK_EVERY_S = 0.2
 LINE_SHOWN = 100
-"""Maximum characters of an awaited line in the words of its fault."""
+"""Maximum number of characters of an awaited line that the words of its fault quote."""
 COPY_WAIT_S = 2.0
 """Maximum seconds that a card with too few running servers waits for servers that are paused while their data is
 copied.

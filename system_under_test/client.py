@@ -60,7 +60,7 @@ CANNOT_BE_MADE = "the client cannot be made: "
 
 
 MISTAKE_IN_CODE = "mistake in the code of the client: "
-"""Prefix of the error of an outcome if the user's own code is wrong.  The run ends."""
+"""Prefix of the error of an outcome if the user's own code contains a mistake.  The run then ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ def program_of(version: str) -> str:
 
 
 def built(version: str) -> Artefact:
-    """Return the build of this version with Go: a one-line program around the server's module."""
+    """Return the Go build of this version: a one-line program around the server's module."""
     return Artefact(
         f"etcd {version}",
         (

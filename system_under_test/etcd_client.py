@@ -350,7 +350,7 @@ def read_status(answer: Mapping[str, object]) -> MemberStatus:
 
 
 ANSWER_BYTES_MAX = 1 << 24
-"""Maximum size of an answer: a set of 100,000 elements."""
+"""Maximum size of an answer in bytes, enough for a set of 100,000 elements."""
 
 
 class NotSent(ConnectionError):

@@ -33,7 +33,10 @@ Given = Literal[
     "payload value",
     "fields",
 ]
-"""Parts of a request that are passed to a method, in this order. fields: the elements of a payload that is a list."""
+"""Parts of a request that are passed to a method, in this order.
+
+fields: the elements of a payload that is a list, as separate arguments
+"""
 Answer = Literal[
     "nothing",
     "number",

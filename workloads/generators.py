@@ -137,7 +137,7 @@ class Until(Generator):
 
 @dataclass(frozen=True, slots=True)
 class Phases(Generator):
-    """One generator after another, each until it is exhausted."""
+    """A generator that runs several generators in sequence, each until it is exhausted."""
 
     phases: tuple[Generator, ...]
 

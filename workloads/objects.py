@@ -39,7 +39,7 @@ VALUES = 4
 """Number of values of `cas-register`."""
 KEYS_A_REGISTER = 10
 REPEATED_SHARE = 0.3
-"""Share of writes among the requests of a thread of `repeated-register` that both reads and writes."""
+"""Fraction of writes among the requests of a thread of `repeated-register` that reads and writes."""
 DIGEST_SHARE = 0.1
 
 

@@ -1,4 +1,4 @@
-"""The kinds of fault, one file each, and all of them by name.  A new kind is one file here and one entry below."""
+"""The table of all kinds of fault, by name.  A new kind is one file in this folder and one entry in KINDS."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def is_kind(name: str) -> bool:
 
 
 def on_processes(processes: Iterable[str]) -> dict[str, str]:
-    """Return name -> summary of every kind that acts on one of these processes alone."""
+    """Return name -> summary of every kind that acts on only one of these processes."""
     kinds = [kind_named(f"{kind}:{process}") for process in processes for kind in KINDS_OF_PROCESSES]
     return {kind.name: kind.summary for kind in kinds}
 

@@ -64,7 +64,7 @@ BEHAVIOURS: Mapping[str, tuple[str, Rules]] = {
         [{"operations": ["fsync"], "delay_s": 0.01, "tail_share": 0.1, "tail_s": 1.0}],
     ),
 }
-"""Name -> (words, rules of `harness.agent.disk_changes`)."""
+"""Name of a behaviour -> (words, rules of `harness.agent.disk_changes`)."""
 
 FLAKY_TRIALS: Mapping[str, int] = {"flaky": 12, "fsync-flaky": 24}
 """Number of trials in one measurement.  A trial creates, writes and fsyncs one file.  The probability that none of 24

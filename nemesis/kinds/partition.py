@@ -354,7 +354,9 @@ def _flapping(rng: Random, servers: int) -> Sequence[FigureStep]:
 
 
 def _swizzle(rng: Random, servers: int) -> Sequence[FigureStep]:
-    """A random half of the servers is cut one by one, and healed in another order (FoundationDB's swizzle-clogging)."""
+    """Cut off a random half of the servers one by one, and heal them in another order (FoundationDB's
+    swizzle-clogging).
+    """
     count = max(2, servers // 2)
     ends = [4.0 + 0.7 * i for i in range(count)]
     rng.shuffle(ends)

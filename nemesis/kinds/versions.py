@@ -150,7 +150,9 @@ async def _take_down(cluster: Cluster, node: str, fault: Fault) -> None:
 
 
 async def _bring_up(cluster: Cluster, node: str, fault: Fault) -> None:
-    """Start the server; once all run the last version, let the system raise its levels.  Raises OSError."""
+    """Start the server.  Once all servers run the last version, let the system raise its feature levels.  Raises
+    OSError.
+    """
     versions = _versions_of(cluster)
     if await cluster.state(node) == "dead":
         await cluster.restart(node)

@@ -134,7 +134,9 @@ class OffsetsClient(Client):
         time.sleep(_PAUSE_S)
 
     def _commit(self, group: str, offset: int) -> wire.BrokerConnection:
-        """Commit, and return the connection.  Raises NoCoordinator, NotCommitted, OSError, EOFError."""
+        """Commit an offset of a group, and return the connection to the coordinator.  Raises NoCoordinator,
+        NotCommitted, OSError, EOFError.
+        """
         if self.who.follows or not OffsetsClient.coordinator:
             OffsetsClient.coordinator = self._newest_coordinator()
         self.answered = OffsetsClient.coordinator
@@ -149,7 +151,9 @@ class OffsetsClient(Client):
         return connection
 
     def _newest_coordinator(self) -> str:
-        """Return the coordinator by the newest epoch in any broker's metadata.  Raises NoCoordinator."""
+        """Return the coordinator with the newest epoch in any broker's metadata.  Raises NoCoordinator if there is
+        none.
+        """
         known = []
         for server in self.servers.values():
             try:
@@ -204,7 +208,7 @@ class KafkaClient(RecordsClient, OffsetsClient):
         answer.result(_LIMIT_S)
 
     def shown_topic(self, key: str) -> int | None:
-        """Return the state that one broker shows; None for the initial state of a topic."""
+        """Return the state of a topic that one broker reports; None for the initial state."""
         server = [*self.servers.values()][self.who.thread % len(self.servers)]
         self.answered, until_s = server.node, time.monotonic() + _LIMIT_S
         broker = wire.BrokerConnection(server, _LIMIT_S)
@@ -292,7 +296,7 @@ def _coordinator_in(metadata: Entity) -> tuple[int, str] | None:
 
 
 def _retention(broker: wire.BrokerConnection, topic: str) -> int | None:
-    """Return the retention of a topic that a broker shows, 0 if none was set, None if there is no such topic."""
+    """Return the retention of a topic that a broker reports; 0 if none was set, None if there is no such topic."""
     value, error = wire.config_in(broker.ask(wire.config_request(topic, RETENTION)))
     if error and error != _UNKNOWN_TOPIC:
         raise NotShown(f"error {error}")

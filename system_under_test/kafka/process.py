@@ -1,10 +1,10 @@
 """Apache Kafka's archives, and one process that runs them on a node: a broker, a controller, or both.
 
-The archives are releases from Maven Central, or a user's build.  Those of several releases are in separate folders,
-named after the release.
+The archives are releases from Maven Central, or a user's build.  The archives of several releases are in separate
+folders, each named after its release.
 
-A Java class-data archive of the classes loaded at start is created once for each set of archives.  With it a process
-starts with 40 % less CPU time, which matters when several start at once.
+A Java class-data archive of the classes loaded at start is created once for each set of archives.  With the class-data
+archive a process needs 40 % less CPU time to start, which matters when several processes start at once.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ FOR_TWO_CORES: Mapping[str, object] = {
     "transaction.state.log.num.partitions": 1,
     "share.coordinator.state.topic.num.partitions": 1,
 }
-"""Small pools and files, so that several processes share a small machine."""
+"""Settings for small pools and files, so that several processes can share a small machine."""
 QUICK_TO_FAIL_OVER: Mapping[str, object] = {
     "broker.heartbeat.interval.ms": 500,
     "broker.session.timeout.ms": 3000,
@@ -170,7 +170,8 @@ class KafkaProcess:
     async def command(self, node: OwnNode) -> str:
         """Write the configuration, and return the command that formats the folder once and runs the process.
 
-        A restart after a power loss finds the folder formatted, because `sync` makes it durable before the first start.
+        A restart after a power loss finds the folder formatted, because `sync` makes the format durable before the
+        first start.
         """
         file = f"{self.folder}.properties"
         await node.write(file, self.properties(node.address, node.data_dir))

@@ -44,7 +44,9 @@ TO_END = -1
 
 READ_UNCOMMITTED = "read-uncommitted"
 UNCLEAN = ("acks-one-unclean", "min-insync-one")
-"""Planted bugs: a replica that is not in sync may lead, and one in-sync replica suffices for an acknowledgement."""
+"""Planted bugs with which a replica that is not in sync may lead, and one in-sync replica suffices for an
+acknowledgement.
+"""
 
 COMMIT_FIRST = "commit-before-processing"
 CLASSIC, KIP_848, MIXED = "classic", "consumer", "mixed"
@@ -351,7 +353,9 @@ class RecordsClient(Client):
         return [["send", key, [offsets[value], value]] for _, key, value in steps]
 
     def create_processed(self, key: str) -> None:
-        """Create a topic, and the topic of results.  The group begins at its first record (`NO_GUESS`)."""
+        """Create a topic, and the topic of its results.  Commit offset 0 for the group, because the group needs a
+        committed offset (`NO_GUESS`).
+        """
         from confluent_kafka import TopicPartition
 
         self.create_consumed(key)

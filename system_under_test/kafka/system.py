@@ -35,10 +35,10 @@ CANNOT_REPLAY = (
     r"Encountered [a-z ]+ fault: (?:Error loading metadata|Error generating new metadata|Unable to apply).*"
     r"|Replaying record CoordinatorRecord\(key=\w+"
 )
-"""Lines of Kafka about records of metadata or of a coordinator that it cannot replay."""
+"""Pattern of lines with which Kafka reports records of metadata or of a coordinator that it cannot replay."""
 BUGS = planted_bugs(Path(__file__).with_name("bugs.toml"))
 UPGRADE_S = 30.0
-"""Time limit of Kafka's tool that raises feature levels."""
+"""Maximum seconds of Kafka's tool that raises feature levels."""
 _ALWAYS = 1
 _NEVER = (1 << 63) - 1
 

@@ -148,7 +148,7 @@ class BrokerConnection:
         self._socket.sendall(request)
 
     def receive(self) -> bytes:
-        """Return an answer without its size.  Raises OSError, EOFError."""
+        """Return the bytes of an answer, without the size in front.  Raises OSError, EOFError."""
         return self._exactly(int.from_bytes(self._exactly(4), "big"))
 
     def _exactly(self, size_bytes: int) -> bytes:

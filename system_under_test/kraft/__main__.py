@@ -70,7 +70,7 @@ def _run(config: Config) -> int:
 
 def _dump(argv: list[str]) -> int:
     """Return 0; 1 if a file is corrupt; 3 if a path is no file of a node."""
-    # Only here: a node that starts needs none of it.
+    # imported here, because a node that starts does not need it
     from system_under_test.kraft.dump import DAMAGED, lines_of
 
     parser = argparse.ArgumentParser(
@@ -97,7 +97,7 @@ def _dump(argv: list[str]) -> int:
 
 def _voters(argv: list[str]) -> int:
     """Return 0; 1 if the quorum did not agree in time."""
-    # Only here: a node that starts needs none of it.
+    # imported here, because a node that starts does not need it
     from system_under_test.kraft.voters_tool import run
 
     try:

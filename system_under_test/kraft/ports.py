@@ -144,8 +144,9 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    """Streams of bytes, in order, to and from addresses.  A connection is an `asyncio.Protocol` with its transport,
-    of which a node uses write, abort, is_closing, pause_reading, resume_reading and get_extra_info("peername")."""
+    """Ordered streams of bytes to and from addresses.  A connection is an `asyncio.Protocol` with its transport.  Of
+    the transport, a node uses write, abort, is_closing, pause_reading, resume_reading and get_extra_info("peername").
+    """
 
     async def dial(self, host: str, port: int, protocol: Callable[[], P]) -> P:
         """Open a connection.  Raises OSError; may never return if packets are lost."""

@@ -77,7 +77,7 @@ class Kraft(System):
     notices_damage: Mapping[str, str] = {"flip": NOTICED, "truncate": NOTICED, "wipe": "*"}
     simulated = "system_under_test.kraft.simulated:SimulatedKraft"
     cluster_settings: Mapping[str, Any] = {}
-    """Settings of every node beyond the defaults of `node/config.py`."""
+    """Settings of every node that replace the defaults of `node/config.py`."""
 
     def __init__(self) -> None:
         self._heard: dict[str, Hearsay] = {}
@@ -176,9 +176,10 @@ class Kraft(System):
         return [found for log in logs for found in _complaints(log.parent.name, log.read_text(errors="replace"))]
 
     async def hear(self, node: OwnNode | subject.Node) -> Hearsay:
-        """Return what the trace of a node has reported so far.
+        """Return the reports in the trace of a node so far.
 
-        Raises OSError if the agent does not answer, or if the trace is lost."""
+        Raises OSError if the agent does not answer, or if the trace is lost.
+        """
         heard = self._heard.setdefault(node.name, Hearsay())
         start = heard.wanted_from
         heard.take_from(start, await _node(node).read(_trace_path(node), start))

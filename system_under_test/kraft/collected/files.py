@@ -240,7 +240,7 @@ def _of_another_node(copy: Collected) -> str | None:
 
 
 def _property(copy: Collected, name: str) -> str | None:
-    """Return this property of meta.properties; None if it is missing."""
+    """Return a property in meta.properties; None if it is missing."""
     try:
         text = (copy.folder / "meta.properties").read_text(errors="replace")
     except FileNotFoundError:

@@ -51,7 +51,7 @@ _DELTAS = ("seq", "time_ns", "offset")
 
 
 class UnreadableFile(ValueError):
-    """A file violates its own layout; the message says which file, where and how."""
+    """A file violates its layout; the message names the file, the position and the violation."""
 
 
 def write_trace(source: Path, target: Path, started_monotonic_ns: int) -> tuple[Int64, Int64]:

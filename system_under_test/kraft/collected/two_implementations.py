@@ -165,7 +165,7 @@ BATCH, EPOCH, HIGH_WATERMARK, CLEANED, UNREADABLE = "batch", "epoch", "high-wate
 OF_LOG_DIRECTORY = {HIGH_WATERMARK: "replication-offset-checkpoint", CLEANED: "cleaner-offset-checkpoint"}
 _PARTITION = re.compile(r"(?!__cluster_metadata-)(.+)-(\d+)")
 _HEADER = struct.Struct(">qiibIhi")
-"""Base offset, length, leader epoch, magic, CRC, attributes, last offset delta."""
+"""Layout of a batch header: base offset, length, leader epoch, magic, CRC, attributes, last offset delta."""
 _CRC_FROM, _LENGTH_FROM = 21, 12
 
 Row = tuple[str, str, int, int, int, int]
@@ -190,7 +190,7 @@ def write_topics(run_folder: Path, copies: Sequence[Collected], pattern: str) ->
 
 
 def read_topics(folder: Path, pattern: str) -> Iterator[Row]:
-    """Return the rows of one copy.  Never raises because of file contents."""
+    """Yield the rows of one copy.  Never raises because of file contents."""
     noted = {kind: _offsets((folder / pattern).parent / name) for kind, name in OF_LOG_DIRECTORY.items()}
     for partition in sorted(folder.glob(pattern)):
         if not (named := _PARTITION.fullmatch(partition.name)):

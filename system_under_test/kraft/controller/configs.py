@@ -310,7 +310,7 @@ def list_resources(image: Image, wanted: Collection[int], brokers: Collection[st
 
 
 def check_resource(image: Image, resource_type: int, resource_name: str) -> None:
-    """Raise Refused if this resource has no configs here."""
+    """Raise Refused if this resource cannot have configs."""
     error, words = ErrorCode.invalid_request, ""
     if resource_type not in KINDS:
         words = f"Resources of type {resource_type} have no configs."

@@ -99,7 +99,7 @@ class Wanted:
 
 
 def change(partition: PartitionRecord, wanted: Wanted, rules: PartitionRules) -> PartitionChangeRecord | None:
-    """Return the record that brings the partition to the wanted state; None if it is already there."""
+    """Return the record that changes the partition to the wanted state; None if it already has that state."""
     target = replace(
         partition,
         isr=partition.isr if wanted.isr is None else wanted.isr,

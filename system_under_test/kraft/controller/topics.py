@@ -267,8 +267,10 @@ def _partition(
 
 @dataclass(frozen=True, slots=True)
 class PlacementCandidate:
-    """A broker that can hold replicas. alive: it is neither fenced nor shutting down. directory: the directory of new
-    replicas; None if records name no directories.
+    """A broker that can get replicas.
+
+    alive: True if the broker is neither fenced nor shutting down
+    directory: directory of new replicas; None if records do not name directories
     """
 
     id: int
