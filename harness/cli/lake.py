@@ -219,7 +219,7 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-_HELP = "Enter: next   N: N steps   v: next violation   f: next fault   /TEXT: next line with TEXT   q: end"
+_HELP = "Enter: next step   N: N steps   v: next violation   f: next fault   /TEXT: next line with TEXT   q: quit"
 
 
 @click.command()
