@@ -1,1 +1,1 @@
-"""Judges whether a run was a real test: faults, evidence, health of nodes, and the share of successful operations."""
+"""Judges if a run was a real test: its faults, evidence, health of nodes, and fraction of successful operations."""

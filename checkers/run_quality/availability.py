@@ -1,46 +1,48 @@
-"""Judges whether operations succeeded while a majority of the servers was whole, also while faults were in force.
+"""Judges if operations succeeded while a majority of the servers was up and reachable, also during faults.
 
-A system that elects a leader promises that a majority whose servers run and reach each other serves its clients.  It
-needs some time to notice that the leader is lost, and to elect another one.  Each fault that begins or ends meanwhile
-may cost one more election.  So the *silence* of the clients is compared with
+A system that elects a leader promises that its clients are served by any majority whose servers run and reach each
+other.  The system needs some time to detect the loss of the leader, and to elect another one.  Each fault that begins
+or ends meanwhile may cost one more election.  So the *silence* of the clients is compared with
 
     limit + failover x changes of faults since the last success
 
-where the limit is what the system states (`System.unavailable_s`), and else LIMIT_FAILOVERS times its time to fail over
-and PATIENCE times the operation timeout.  More than a stated limit is a violation; what comes back then has RETURN_S
-instead of the time to fail over.  More than the usual limit makes the verdict unknown, in these words: nobody promised
-a limit, and a reader must decide.
+The limit is the time that the system states (`System.unavailable_s`).  If it states none, the limit is LIMIT_FAILOVERS
+times its failover time plus PATIENCE times the operation timeout.  A silence beyond a stated limit is a violation; for
+a stated limit, each heal adds RETURN_S if that exceeds the failover time.  A silence beyond the default limit makes the
+verdict unknown, because nobody promised this limit.
 
-`whole_majorities` computes the stretches in which some majority was whole.  After a time without a whole majority, the
-limit up to the first success is the recovery limit; `recovery` judges the time after the last heal.  Where nothing
-counts elections (`elections = False`), no other server takes over, so all servers must be whole.  A stretch that is no
-longer than the limit shows nothing, so it is skipped.
+`whole_majorities` computes the stretches in which some majority was up and reachable.  After a time without such a
+majority, the recovery limit applies until the first success; `recovery` judges the time after the last heal.  In a
+system without elections (`elections = False`), no other server takes over, so all servers must be up.  A stretch that
+is no longer than the limit shows nothing, so it is skipped.
 
-A success is an ok, or an answer that could not be one: a compare-and-set that did not match.  Success of any client
-counts.  A silence counts only if enough operations were invoked early enough, by clients that reached the majority.
-Then every function is looked at by itself, with twice the limit: a server may write and not read. A lock may lawfully
-be held during the whole silence, so workloads in which an operation waits for another client are not judged.
+A success is an ok, or an answer that shows that the request was served, such as a compare-and-set that did not match.
+A success of any client counts.  A silence counts only if clients that reached the majority invoked enough operations
+early enough.  Then every function is judged separately, with twice the limit, because a server may serve writes but not
+reads.  A lock may be held during the whole silence, so workloads in which an operation waits for another client are not
+judged.
 
-Where the machine's own measurements show that the servers or the harness did not get their processor, a silence beyond
-a stated limit is unknown, too.
+If measurements of the machine show that the servers or the harness did not get enough CPU, a silence beyond a stated
+limit makes the verdict unknown, too.
 
-*Whole majorities.*  A majority of the servers is *whole* while it runs, untouched by faults and in reach of a client.
-A fault takes nodes and directed links away, from the beginning of its order until its heal.  What is left is a graph.
-A majority is whole while all of these hold:
+*Whole majorities.*  A majority is *whole* if its servers are up, not under a fault, and reachable for a client.  A
+fault removes nodes and directed links from a graph, from the beginning of its order until its heal.  A majority is
+whole while all of these conditions are true:
 
-- No fault strikes one of its servers, and none of them has ended by itself.
+- No fault strikes one of its servers, and none of its servers has ended by itself.
 - Every two of its servers reach each other, in both directions.
 - One client node reaches all of its servers, in both directions.
-- No other running server reaches only a part of it.  Such a server may campaign for ever, or be heard and not hear.
+- No other running server reaches only some of its servers.  Such a server might start elections for ever.
 
-Then nothing that the harness did explains why the system does not answer this client.
+Then no action of the harness explains why the system does not answer this client.
 
-A server that only was stopped or cut off counts again at the heal.  One whose process may have ended has to start, so
-it counts once it answers: a client got an ok from it, or it reported a leader.  If nothing shows that, it counts after
-the recovery limit.  What a fault touched that names no node and no link is not known, so nothing is whole then.
+A server that was only paused or cut off counts again at the heal.  If its process may have ended, the server has to
+start, so it counts once it answers: a client got an ok from it, or it reported a leader.  If nothing shows an answer,
+it counts after the recovery limit.  If a fault names no node and no link, its effect is unknown, so no majority counts
+as whole during the fault.
 
-Which servers are the majority may change from one moment to the next.  A `WholeStretch` is a longest time in which some
-majority was whole.  Each change of faults in it may cost one more election (`FaultEdge`).
+The servers that form a majority may change from one moment to the next.  A `WholeStretch` is a maximal time in which
+some majority was whole.  Each change of faults during the stretch may cost one more election (`FaultEdge`).
 
 Faults are `checkers.record.faults.FaultRecord`s.  All times are ns since the test began.
 """
@@ -66,14 +68,17 @@ from checkers.run_quality.minimums import main_phase
 from checkers.sealing.sealed_history import history_tables
 
 RETURN_S = 10.0
-"""Seconds, times `holds`, until servers that can talk again do: connections back off and come back late."""
+"""Seconds, times `holds`, that servers may take after a heal to talk again, because connections back off."""
 FOR_EVER_NS = 1 << 62
 SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """Nodes and links that are not whole in [begin_ns, end_ns).  everything: no node is."""
+    """Nodes and links that a fault removes in [begin_ns, end_ns).
+
+    everything: True if all nodes are removed
+    """
 
     begin_ns: int
     end_ns: int
@@ -84,7 +89,7 @@ class Struck:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Servers that were whole from begin_ns to end_ns, and a client node that reached all of them."""
+    """A set of servers that was whole from begin_ns to end_ns, and a client node that reached all of them."""
 
     servers: tuple[str, ...]
     client: str
@@ -94,9 +99,10 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class WholeStretch:
-    """A longest time in which some majority was whole at every moment: one of these, by their begins.
+    """A maximal time in which some majority was whole at every moment.
 
-    from_start: one was whole when the main phase began, so begin_ns says only when that was."""
+    wholes: the majorities, in order of their begins
+    from_start: True if a majority was already whole when the main phase began; then begin_ns is that moment"""
 
     wholes: tuple[Whole, ...]
     begin_ns: int
@@ -106,7 +112,10 @@ class WholeStretch:
 
 @dataclass(frozen=True, slots=True)
 class FaultEdge:
-    """A fault struck, or what it had struck came back, which may cost one more election."""
+    """The begin of a fault, or the return of the nodes or links that it removed; either may cost one more election.
+
+    back: True for a return
+    """
 
     at_ns: int
     back: bool
@@ -119,7 +128,7 @@ def struck_by(
     recovery_limit_s: float,
     answered: ServerAnswers,
 ) -> list[Struck]:
-    """Return what the faults, and ends of processes that nobody ordered, took away, and for how long."""
+    """Return the nodes and links that faults and unordered ends of processes removed, with the times of removal."""
     found = [each for fault in faults for each in _of_fault(fault, main_begin_ns, recovery_limit_s, answered)]
     for death in deaths:
         if death.time_ns >= 0 and not death.ordered:
@@ -137,7 +146,7 @@ def changes_of(faults: Iterable[FaultRecord], struck: Sequence[Struck]) -> list[
 def stretches(wholes: Sequence[Whole], main_begin_ns: int) -> list[WholeStretch]:
     """Join spans that overlap or follow each other.
 
-    wholes: in order of their begins.
+    wholes: spans in order of their begins
     """
     joined: list[list[Whole]] = []
     end_ns = -1
@@ -154,10 +163,13 @@ def stretches(wholes: Sequence[Whole], main_begin_ns: int) -> list[WholeStretch]
 
 
 class ServerAnswers:
-    """Times at which each server is known to have answered: ends of ok operations, and reports that name a leader."""
+    """Times at which each server certainly answered: ends of ok operations, and reports that name a leader."""
 
     def __init__(self, reports: Iterable[Report], seconds: Iterable[tuple[str, int]]) -> None:
-        """seconds: (node, second) in which an operation ended ok that this node answered."""
+        """Collect the times.
+
+        seconds: (node, second) for each second in which the node answered an ok operation
+        """
         self._spans: dict[str, list[tuple[int, int]]] = {}
         for report in reports:
             if report.leader is not None or report.role == "leader":
@@ -166,7 +178,7 @@ class ServerAnswers:
             self._spans.setdefault(node, []).append((second * SECOND_NS, second * SECOND_NS))
 
     def since(self, node: str, from_ns: int) -> int:
-        """Return when the node first answered, from this time on; FOR_EVER_NS if it is not known to have."""
+        """Return the time of the node's first answer from `from_ns` on, or FOR_EVER_NS if no answer is known."""
         spans = self._spans.get(node, ())
         return min((max(begin, from_ns) for begin, end in spans if end >= from_ns), default=FOR_EVER_NS)
 
@@ -174,10 +186,11 @@ class ServerAnswers:
 def whole_majorities(
     servers: Sequence[str], clients: Sequence[str], size: int, struck: Sequence[Struck], main: tuple[int, int]
 ) -> list[Whole]:
-    """Return every longest span of the main phase in which `size` servers were whole for one client node.
+    """Return every maximal span of the main phase in which `size` servers were whole for one client node.
 
-    size: number of servers that the system needs.  Larger sets need no span of their own: each holds a set of this
-    size, unless its other servers are struck.  main: [from, to).
+    size: number of servers that the system needs.  Larger sets need no span of their own, because each contains a set
+        of this size
+    main: [from, to) in ns
     """
     edges = sorted({*main, *(t for s in struck for t in (s.begin_ns, s.end_ns) if main[0] < t < main[1])})
     open_: dict[tuple[tuple[str, ...], str], int] = {}
@@ -231,7 +244,7 @@ def _of_fault(
         latest_ns = end_ns + int(recovery_limit_s * 1e9)
         for node in fault.nodes:
             yield Struck(begin_ns, min(answered.since(node, end_ns), latest_ns), frozenset({node}))
-    if fault.changes_members:  # the majority differs before and after a change of members, and a change takes time
+    if fault.changes_members:  # a change of members changes the majority, and takes time
         back_ns = end_ns if end_ns == FOR_EVER_NS else end_ns + int(RETURN_S * 1e9)
         yield Struck(begin_ns, back_ns, everything=True)
 
@@ -243,7 +256,7 @@ def _may_end(fault: FaultRecord) -> bool:
 
 
 def _links(links: Any) -> Iterator[Link]:
-    """Return the links in a setting of a kind, which may hold anything."""
+    """Yield the links in a setting of a fault; values of any other form are skipped."""
     for link in links if isinstance(links, list | tuple) else ():
         if isinstance(link, list | tuple) and len(link) == 2:
             yield str(link[0]), str(link[1])
@@ -251,17 +264,17 @@ def _links(links: Any) -> Iterator[Link]:
 
 UNAVAILABLE = "no operation succeeded"
 REFUSALS = frozenset({"mismatch", "not enough"})
-"""Errors of operations that failed because of what the system answered: it served the client."""
+"""Errors of failed operations that the system served, because the error is the system's answer."""
 FAILOVER_S = 4.0
-"""Times `holds` of the demands, another server answers within so long (`system_under_test.subject`)."""
+"""Default seconds, times `holds`, within which another server takes over (`system_under_test.subject`)."""
 LIMIT_FAILOVERS = 3
 PATIENCE = 2
-"""An operation that waits for a lost leader ends at its timeout, and the next one must find the new leader."""
+"""Number of operation timeouts in the default limit: one ends at the lost leader, the next finds the new leader."""
 INVOKED_LEAST = 5
 WAIVED = "availability"
-"""Name that a user waives so that a silence is shown but decides nothing, also beyond a stated limit."""
+"""Name that a user waives so that a silence is only shown, even beyond a stated limit."""
 KEPT_NS = 1_000_000_000
-"""Silences that are shorter are not kept."""
+"""Minimum length in ns of the silences that are kept."""
 FUNCTION_FACTOR = 2
 
 
@@ -284,10 +297,12 @@ FROM events WHERE type = 0 GROUP BY ALL"""
 
 
 class Answering(NamedTuple):
-    """gaps: function -> the spans of the main phase between two successes of it, and its edges, in order; "" stands for
-    any function.  invoked: (function, group, second) -> number of operations that clients of this group (their thread
-    modulo `groups`) invoked in that second.  answered: (node, second) in which an operation ended ok that this node
-    answered."""
+    """The times at which operations were invoked and succeeded.
+
+    gaps: function -> spans without a success of the function in the main phase, in order; "" stands for any function
+    invoked: (function, group, second) -> number of operations that clients of the group (thread modulo `groups`)
+        invoked in that second
+    answered: (node, second) for each second in which the node answered an ok operation"""
 
     gaps: Mapping[str, Sequence[tuple[int, int]]]
     invoked: Mapping[tuple[str, int, int], int]
@@ -296,9 +311,12 @@ class Answering(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A time in which nothing succeeded. function: "" for any. stretch: the majority that was whole during that time.
-    changes: number of changes of faults during that time. limit_s: the limit that it exceeds, including what these
-    changes add.
+    """A time in which no operation succeeded.
+
+    function: the function that did not succeed; "" for all functions
+    stretch: the stretch with whole majorities to which the silence belongs
+    changes: number of changes of faults during the silence
+    limit_s: the exceeded limit in seconds, including the time that the changes add
     """
 
     begin_ns: int
@@ -314,8 +332,9 @@ class Silence:
 
     @property
     def servers(self) -> list[str]:
-        """Return the servers of one majority that was whole during the whole stretch; if there is none, those of all
-        majorities.
+        """Return the servers of one majority that was whole during the entire silence.
+
+        If there is none, return the servers of all majorities that were whole during a part of it.
         """
         return sorted({server for whole in self._wholes() for server in whole.servers}, key=by_number)
 
@@ -344,7 +363,7 @@ def _listed(in_order: Sequence[str]) -> str:
 
 
 def limit_s(demands: Demands) -> float:
-    """Return the seconds in which nothing may succeed without a change of faults."""
+    """Return the maximum seconds without a success if no fault begins or ends."""
     if demands.unavailable_s:
         return demands.unavailable_s
     return LIMIT_FAILOVERS * _failover_s(demands) + PATIENCE * demands.op_timeout_s
@@ -355,7 +374,10 @@ def _failover_s(demands: Demands) -> float:
 
 
 def _groups(demands: Demands) -> int:
-    """Threads are dealt in turn over client nodes, and over servers where each client keeps to one."""
+    """Return the number of groups of threads.
+
+    Threads are assigned in turn to client nodes and, if each client uses one server only, to servers.
+    """
     return lcm(max(1, len(demands.client_nodes)), len(demands.servers) if demands.each_server_serves else 1)
 
 
@@ -375,7 +397,7 @@ def _answering(run: StoredRun, main_ns: tuple[int, int]) -> Answering:
 def silences(
     found: Answering, looked_at: Sequence[WholeStretch], changes: Sequence[FaultEdge], demands: Demands
 ) -> list[Silence]:
-    """Return the silences that exceed their limits, the longest of each function, that of any function first."""
+    """Return the longest silence of each function that exceeds its limit; the silence of all functions comes first."""
     worst: list[Silence] = []
     for name in ("", *sorted(found.gaps.keys() - {"", CREATE})):
         usual_s = limit_s(demands) * (FUNCTION_FACTOR if name else 1)
@@ -402,10 +424,10 @@ def _beyond(
     changes: Sequence[FaultEdge],
     demands: Demands,
 ) -> Silence | None:
-    """Return the part of a silence that fell into a stretch, if that part exceeds its limit.
+    """Return the part of a silence inside a stretch, if this part exceeds its limit; else None.
 
-    A heal late in a silence does not excuse what was too long before it.  So the silence up to the first heal is
-    compared as well, with one failover for that heal."""
+    A late heal must not excuse a silence that was already too long before the heal.  So the silence up to the first
+    heal is compared as well, with one failover time added for this heal."""
     begin, end = max(gap[0], stretch.begin_ns), min(gap[1], stretch.end_ns)
     if end <= begin:
         return None
@@ -419,7 +441,7 @@ def _beyond(
     for until in (end, *first_back):
         before = [change for change in meanwhile if change.at_ns < until]
         limit = least_s + sum(max(failover_s, return_s * change.back) for change in before) + failover_s * (until < end)
-        # it has not served a request since a majority was available again
+        # the system has not served a request since a majority became available again
         if begin > gap[0] and not stretch.from_start:
             limit = max(limit, demands.recovery_limit_s)
         if until - begin > limit * 1e9:
@@ -428,8 +450,9 @@ def _beyond(
 
 
 def _invoked(found: Answering, silence: Silence, demands: Demands) -> int:
-    """Return the number of operations invoked early enough to end within the silence, by clients that reached the
-    majority of that moment."""
+    """Return the number of operations that clients with access to a whole majority invoked early enough.
+
+    An operation is early enough if its timeout ends within the silence."""
     until_ns = silence.end_ns - int(demands.op_timeout_s * 1e9)
 
     def reached(group: int, begin_ns: int) -> bool:
@@ -454,12 +477,12 @@ def _invoked(found: Answering, silence: Silence, demands: Demands) -> int:
 
 
 def _not_judged(run: StoredRun) -> str:
-    """Return why no limit holds for this run; "" if one does."""
+    """Return the reason why no limit applies to this run; "" if one does."""
     demands = run.demands
     if not (demands.nodes and demands.servers and demands.client_nodes and demands.concurrency):
         return "the system under test has no nodes, or it is not known how many clients there were"
     if demands.ok_share < 1.0 or not demands.op_timeout_s:
-        return "in this workload an operation may wait for another client, so nothing follows from its silence"
+        return "in this workload an operation may wait for another client, so a silence proves nothing"
     if not main_phase(run):
         return "the main phase did not come to its end"
     return ""
@@ -478,12 +501,12 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
     size = len(voters) // 2 + 1 if demands.elections else len(voters)
     whole = stretches(whole_majorities(voters, demands.client_nodes, size, struck, main), main[0])
     if not whole:
-        return Verdict(Validity.NOT_APPLICABLE, reason="faults left no majority of the servers whole")
+        return Verdict(Validity.NOT_APPLICABLE, reason="faults never left a majority up and reachable")
     limit = limit_s(demands)
     long = [stretch for stretch in whole if stretch.end_ns - stretch.begin_ns > limit * 1e9]
     if not long:
         seconds = f"for {_seconds(whole):.1f} s in all, and never for longer than the limit of {limit:g} s"
-        return Verdict(Validity.NOT_APPLICABLE, reason=f"faults left a majority of the servers whole {seconds}")
+        return Verdict(Validity.NOT_APPLICABLE, reason=f"faults left a majority up and reachable {seconds}")
     beyond = silences(found, long, changes_of(run.faults, struck), demands)
     witnesses, doubts, left_out = [], [], []
     for silence in beyond:
@@ -523,7 +546,7 @@ def _seconds(whole: Sequence[WholeStretch]) -> float:
 
 
 def _longest_s(gaps: Sequence[tuple[int, int]], whole: Sequence[WholeStretch]) -> float:
-    """Return the longest time without any success while a majority was whole."""
+    """Return the longest time without any success while a majority was whole, in seconds."""
     lengths = [min(end, s.end_ns) - max(begin, s.begin_ns) for begin, end in gaps for s in whole]
     return max([0, *lengths]) / 1e9
 

@@ -1,4 +1,4 @@
-"""The checker `evidence`: nothing on which a verdict depends may be missing, cut short, changed or contradictory.
+"""The checker `evidence`: records on which a verdict depends must be complete, unchanged and free of contradictions.
 
 Three kinds of proof are used:
 
@@ -7,39 +7,40 @@ Three kinds of proof are used:
 * The manifest (`sealing/manifest.py`).  It binds the size and the hash of every primary file, and it is signed.
 * Agreement of what different components recorded, below.
 
-A difference makes the run *unknown*, never invalid: damaged evidence shows nothing about the system.  The other
-checkers go on with the remaining evidence.
+A difference makes the run *unknown*, never invalid, because corrupt evidence shows nothing about the system.  The other
+checkers continue with the remaining evidence.
 
 *Agreement.*  Records of different components must agree: measurements, traces, answers of clients, deaths, copies.
 
-The manifest binds every file, so nobody else can have changed a file.  These comparisons find mistakes of the harness,
-of an agent, of a client, or of a system that reports something else than it did.
+The manifest binds every file, so nobody else can have changed a file.  These comparisons find bugs of the harness, of
+an agent, of a client, or of a system that reports actions that it did not perform.
 
-* No client has an answer from a server that was measured dead or stopped, or over a link measured cut.  Take an
-  operation that was invoked and answered while all measurements show that.  Then another server answered, or no server
-  did: the client connects elsewhere than it states, its library fails over or repeats requests by itself, or the client
-  answers from a cache or swallows errors.  What a run shows of single servers, such as "every server answered", is then
-  worth nothing.  Both times are those of the harness, so the clocks of nodes do not matter.
-* No row of a trace has a time within such a stretch (`HeldWindow`).  This needs one clock, so it does not judge
-  nodes on other machines.  It cannot judge partitions: a node that is cut off goes on writing rows.
-* Within one life of a process no row of its trace is earlier than the row before it.  Where nodes and harness share
-  one clock, no row lies outside of the run, and a copy has about the time of the rows that its node wrote then.  A copy
-  notes how many bytes the trace had.  A node stamps each row before it writes it, and does not run while its disk is
-  copied: the last row within the noted size was stamped before the copy was complete, and of the rows behind it only
-  the first can have been.  Where a Docker engine runs in a virtual machine, its nodes have another clock: then rows
-  have times outside of the run, and nothing is judged.
-* The journal lists each death that a fault measured, and one for each life of a trace but the last.  `nodes-stay-up`
-  judges only the deaths that are listed.  An ordered death is no violation, so it needs an order: servers are ended by
-  faults, and in the phase of collection.  A fault that failed may still have ended a server later on.
-* A copied log reaches what the trace had called flushed: a flush survives kills and losses of power.  It may lack that
-  only if a truncation was on its way when the node was stopped, or if the disk broke its promise:
+* No client has an answer from a server that was measured dead or paused, or over a link that was measured cut.  Suppose
+  that an operation was invoked and answered while all measurements show this.  Then another server answered, or no
+  server did: the client connects to another server than it states, its library fails over or repeats requests by
+  itself, or the client answers from a cache or swallows errors.  Then conclusions about single servers, such as "every
+  server answered", are worthless.  The harness measured both times, so the clocks of nodes do not matter.
+* No row of a trace has a time within such a stretch (`HeldWindow`).  This comparison needs one clock, so it does not
+  judge nodes on other machines.  It cannot judge partitions, because a node that is cut off continues to write rows.
+* Within one incarnation of a process no row of its trace is earlier than the row before.  If nodes and harness share
+  one clock, no row lies outside of the run, and the rows of a trace agree with the times of copies.  A copy records the
+  size of the trace.  A node stamps each row before it writes the row, and does not run while its disk is copied.  So
+  the last row within the recorded size was stamped before the copy was complete, and of the later rows at most the
+  first was.  If a Docker engine runs in a virtual machine, its nodes have another clock.  Then rows have times outside
+  of the run, and nothing is judged.
+* The journal lists each death that a fault measured, and one death for each incarnation in a trace except the last.
+  `nodes-stay-up` judges only listed deaths.  An ordered death is no violation, so it needs an order: only faults and
+  the phase of collection end servers.  A fault that failed may still have ended a server later.
+* A copied log contains all entries that the trace reported as flushed, because flushed entries survive kills and losses
+  of power.  The copy may lack them only if a truncation was in progress when the node was stopped, or if the disk lost
+  flushed data:
 
-  - A restart that found less is a violation of the system (`raft/quorum.py`).  Then the copy may be as short as what
-    the restart found.  Of a process that was dead and never started again, it is not known what the next one would have
-    found.
-  - A truncation that was on its way is reported in the next row about the log.  If no such row follows, none was on its
-    way if the last entry is of the node's own epoch: in one epoch there is one leader, and a log whose last entry that
-    leader wrote is a part of the leader's log.
+  - If a restart found a shorter log, this is a violation of the system (`raft/quorum.py`), and the copy may be as short
+    as the log that the restart found.  If a dead process was never started again, the log that it would have found is
+    unknown.
+  - A truncation in progress is reported in the next row about the log.  If no such row follows and the last entry has
+    the node's own epoch, no truncation was in progress.  The reason is that an epoch has only one leader, and a log
+    whose last entry was written by this leader is a prefix of the leader's log.
 
 """
 
@@ -75,27 +76,30 @@ from checkers.sealing.manifest import SEALED, STREAM, broken_bonds
 from checkers.sealing.sealed_history import chunks_of_groups, history_tables, read_rows
 
 SHOWN = 8
-"""Number of differences of one kind that are named; the rest are counted."""
+"""Maximum number of differences of one kind that are named; the others are counted."""
 CLOCK_ERROR_NS_MAX = 5_000_000_000
-"""A clock of another machine with a larger error than this cannot be compared.  Two readings of a clock differ by up to
-a round trip.
+"""Maximum error of another machine's clock, in ns, with which its times are compared.
+
+The error of a reading is at most one round trip.
 """
 
 ROUNDED_NS, ROWS_TO_SEE_ROUNDING = 10_000_000, 20
-"""Times that are all multiples of this number were rounded."""
+"""Times are rounded if all are multiples of this number of ns; minimum number of rows for this conclusion."""
 COPIES_OF = "copies of "
 HISTORY_ITSELF = "the history"
-"""The file differs from the manifest, so what its rows show need not have happened."""
+"""Name of a doubt: the history differs from the manifest, so its rows prove nothing."""
 
 _COPY_OF = re.compile(r"copy \d+ of (\S+) cannot be right")
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryFinding:
-    """What the rows of the history show.  step_ns: the greatest number of ns that divides all their times.
+    """Properties of the rows of the history.
 
-    ok: rows of operations that were ok, by function.  backwards: number of the first row that is earlier than the row
-    before it, -1 if there is none.  answered: the nodes that answered clients.
+    step_ns: greatest common divisor of all their times, in ns
+    ok: number of ok operations by function
+    backwards: number of the first row that is earlier than the row before it; -1 if there is none
+    answered: nodes that answered clients
     """
 
     rows: int
@@ -123,7 +127,7 @@ def combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
     try:
         looked_at = {"rows": kept.rows, "journal entries": len(run.record.journal)}
         if run.record.journal and run.record.outcome is None:
-            words = "the harness was ended before the run was over: nothing confirms the records that there are"
+            words = "the harness was ended before the run was over, so nothing confirms the existing records"
             return conclude((), looked_at, [words])
     except BrokenFile as problem:
         return conclude((), {"rows": kept.rows}, list(dict.fromkeys([str(problem), *_few(broken_bonds(run.root))])))
@@ -148,7 +152,7 @@ def combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
 
 
 def _journal(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that the journal is that of this run, whole and in order, and counts the rows of the history."""
+    """Check that the journal belongs to this run, is complete and in order, and counts the rows of the history."""
     record = run.record
     clauses = [] if record.header is not None else [f"{TEST} is missing"]
     if not record.journal:
@@ -156,7 +160,7 @@ def _journal(run: StoredRun, kept: HistoryFinding) -> list[str]:
     if record.begun is None or (record.header and record.begun != Begun(FORMAT, record.header.run_id)):
         clauses.append(f"{JOURNAL} is not that of {TEST}, or lacks its beginning")
     if any(a.time_ns > b.time_ns or a.row > b.row for a, b in pairwise(record.journal)):
-        clauses.append(f"the times in {JOURNAL} fall")
+        clauses.append(f"the times in {JOURNAL} decrease")
     if record.ended is None:
         return [*clauses, f"{JOURNAL} was cut short: its last line is not its end"]
     if record.ended.rows != kept.rows:
@@ -173,18 +177,18 @@ def _phases_ran(run: StoredRun, _: HistoryFinding) -> list[str]:
 
 
 def _cut_short(outcome: RunOutcome) -> bool:
-    """Return whether the run ended before its time."""
+    """Return True if the run ended early."""
     return any(phase.broken_off for phase in outcome.phases) or outcome.stopped is not None or outcome.interrupted
 
 
 def _faults(run: StoredRun, _: HistoryFinding) -> list[str]:
-    """Check that every card that was dealt left a record, if only that it was skipped."""
+    """Check that every planned fault (card) has a record, at least a record that it was skipped."""
     header, outcome = run.record.header, run.outcome
     if header is None or _cut_short(outcome):
         return []
     played = {(record.card.number, record.card.kind, record.card.name) for record in run.faults}
     return [
-        f"{TEST} deals fault {card.number} ({card.kind} {card.name}), and the journal has no record of it"
+        f"{TEST} plans fault {card.number} ({card.kind} {card.name}), but the journal has no record of this fault"
         for card in header.schedule or ()
         if (card.number, card.kind, card.name) not in played
     ]
@@ -201,20 +205,21 @@ def _answering_nodes(run: StoredRun, kept: HistoryFinding) -> list[str]:
 
 
 def _deaths(run: StoredRun, _: HistoryFinding) -> list[str]:
-    """Verify that every death that faults or traces show is listed, and that an order explains each ordered one."""
+    """Check that every death that faults or traces show is listed, and that an order explains each ordered death."""
     return not_listed(run) + without_order(run) if run.demands.nodes else []
 
 
 HELD_S_MIN = 3.5
-"""A fault that was to hold for at least this long must have a copy before its heal.  The harness itself copies
-already during faults that hold a second less.
+"""Minimum planned duration in seconds of a fault that must have a copy before its heal.
+
+The harness itself already copies during faults that are one second shorter.
 """
 
 
 def _copies(run: StoredRun, _: HistoryFinding) -> list[str]:
-    """Check that every copy covers every server, and that none was left out before a heal.
+    """Check that every copy covers every server, and that no copy before a heal is missing.
 
-    Missing final copies are reported by `vacuity`, and missing files of a copy by all checkers of logs.
+    `vacuity` reports missing final copies, and all checkers of logs report missing files of a copy.
     """
     copied: dict[int, set[str]] = {}
     for copy in run.copies_index:
@@ -232,12 +237,13 @@ def _copies(run: StoredRun, _: HistoryFinding) -> list[str]:
         f"copy {number} was not taken of {node}"
         for number, nodes in sorted(copied.items())
         for node in sorted(set(run.demands.servers) - nodes)
-    ] + [f"no copy was taken {when}, although there was time for it" for when in wanted if when not in there]
+    ] + [f"no copy was taken {when}, although there was time for a copy" for when in wanted if when not in there]
 
 
 def _resolution(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that the times of the history are not rounded: rounded times cannot be ordered beside the times of
-    traces.
+    """Check that the times of the history are not rounded.
+
+    Rounded times cannot be compared with the times of traces.
     """
     if kept.rows < ROWS_TO_SEE_ROUNDING or kept.step_ns < ROUNDED_NS:
         return []
@@ -245,7 +251,7 @@ def _resolution(run: StoredRun, kept: HistoryFinding) -> list[str]:
 
 
 def _set_up(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that set-up created the objects: every request that it had to make was ok."""
+    """Check that set-up created the objects: each of its required requests was ok."""
     wanted = Counter(run.demands.set_up)
     return [
         f"set-up shows {kept.ok.get(f, 0)} ok {f}, and {times} are needed"
@@ -255,7 +261,7 @@ def _set_up(run: StoredRun, kept: HistoryFinding) -> list[str]:
 
 
 def _final_reads(run: StoredRun, kept: HistoryFinding) -> list[str]:
-    """Check that the history shows the final reads that the harness calls ok."""
+    """Check that the history contains the final reads that the harness reports as ok."""
     phase = run.outcome.phase(FINAL_READS)
     end = phase.end_row if phase is not None and 0 <= phase.end_row < kept.rows else kept.rows
     rows = range(phase.first_row, end) if phase is not None else range(0)
@@ -268,7 +274,7 @@ def _final_reads(run: StoredRun, kept: HistoryFinding) -> list[str]:
 
 
 def _clocks(run: StoredRun, _: HistoryFinding) -> list[str]:
-    """Check that test.json says how far the clock of every server is ahead that does not share the harness' own."""
+    """Check that test.json contains the clock offset of every server that does not share the clock of the harness."""
     header = run.record.header
     if one_clock(header) or header is None:
         return []
@@ -283,7 +289,9 @@ def _clocks(run: StoredRun, _: HistoryFinding) -> list[str]:
 class EvidenceComparison(NamedTuple):
     """One comparison of what different components recorded.
 
-    name: of what is compared.  differences: returns a sentence for each.  ground: what is doubted where it fails."""
+    name: name of the compared records
+    differences: a function that returns one sentence for each difference
+    ground: records that are doubted if the comparison fails"""
 
     name: str
     differences: Callable[[StoredRun, HistoryFinding], list[str]]
@@ -297,24 +305,26 @@ def _few(clauses: Sequence[str]) -> list[str]:
 
 DEAD = "dead"
 _LATE_NS = 5_000_000_000
-"""An end may be noticed this long after the heal of the fault that ordered it, or be noted this long before its
-order.
+"""Tolerance in ns between the end of a process and the fault that ordered it.
+
+The end may be noticed this long after the fault's heal, or be recorded this long before the order.
 """
 _IN_FLIGHT = 1
-"""Maximum number of rows that a stopped node has stamped and not yet written."""
+"""Maximum number of rows that a stopped node has stamped but not yet written."""
 
 _ANSWERS = """
 SELECT number, count(*), arg_min(process, "index"), min(invoked_ns) FROM operations JOIN watches
 ON operations.node = server AND type = 1 AND invoked_ns > from_ns AND ended_ns < to_ns
     AND (client < 0 OR process % $concurrency % $clients = client)
 GROUP BY number ORDER BY number"""
-"""Threads are dealt over the client nodes in turn."""
+"""Query for the answers during a watch.  Threads are assigned to the client nodes in turn."""
 
 
 class _Watch(NamedTuple):
-    """One stretch in which a server could not answer the clients of a node.
+    """One stretch of time in which a server could not answer the clients of a node.
 
-    fault: number of its card.  client: the node of those clients, "" for all clients."""
+    fault: number of the fault's card
+    client: the node of these clients, or "" for all clients"""
 
     fault: int
     held: HeldWindow
@@ -323,7 +333,7 @@ class _Watch(NamedTuple):
 
 
 def answers_while_held(run: StoredRun) -> list[str]:
-    """Return one sentence for each fault and server, or link, for which the history has such answers."""
+    """Return one sentence for each server or link that answered a client while a fault was measured to prevent it."""
     demands = run.demands
     watches = [watch for record in run.faults for watch in _watches(run, record)]
     if not demands.nodes or not demands.concurrency or not watches:
@@ -370,7 +380,7 @@ def _words(watch: _Watch, count: int, process: int, invoked_ns: int) -> str:
     return (
         f"{_measured(watch.fault, watch.held)}, but {watch.server} answered {answers} of {watch.client or 'clients'} "
         f"meanwhile (the first of process {process}, invoked at {invoked_ns / 1e9:.3f} s): the client asks another "
-        "server than it states, its library repeats requests by itself, or it swallows errors"
+        "server than it states, its library repeats requests by itself, or the client swallows errors"
     )
 
 
@@ -406,9 +416,7 @@ def times_fall(run: StoredRun) -> list[str]:
 
 
 def not_listed(run: StoredRun) -> list[str]:
-    """Return one sentence for each death that must have happened and that the journal does not list.  Raises
-    BrokenFile.
-    """
+    """Return one sentence for each death that must have happened but is not in the journal.  Raises BrokenFile."""
     listed: dict[str, list[int]] = {}
     for death in _ends(run):
         listed.setdefault(death.node, []).append(death.time_ns)
@@ -417,7 +425,7 @@ def not_listed(run: StoredRun) -> list[str]:
         for node in sorted(_measured_dead(fault)):
             if not any(at_ns <= fault.end_ns(at_ns) for at_ns in listed.get(node, ())):
                 words = f"fault {fault.card.number} measured {node} as dead"
-                clauses.append(f"{words}, and the journal lists no death of it before the heal")
+                clauses.append(f"{words}, but the journal lists no death of {node} before the heal")
     for node, path in node_files(run.trace).items():
         lives = len(read_trace(path, ("start",), ("seq",)))
         ends = len(listed.get(node, ()))
@@ -427,10 +435,10 @@ def not_listed(run: StoredRun) -> list[str]:
 
 
 def without_order(run: StoredRun) -> list[str]:
-    """Return one sentence for each death that is listed as ordered, and that neither a fault nor the collection
-    ordered.
+    """Return one sentence for each death that is listed as ordered although no fault and no collection ordered it.
 
-    Empty if the run did not come to the collection: then its servers may be ended at any time.  Raises BrokenFile.
+    Returns [] if the run did not reach the collection, because then its servers may be ended at any time.  Raises
+    BrokenFile.
     """
     phases = run.record.outcome.phases if run.record.outcome is not None else ()
     collected_ns = next((phase.start_ns for phase in phases if phase.name == "collection"), -1)
@@ -441,18 +449,18 @@ def without_order(run: StoredRun) -> list[str]:
         slack_ns = _LATE_NS + error_ns(run.header, node)
         if at_ns < collected_ns - slack_ns and not any(_ordered(f, node, at_ns, slack_ns) for f in run.record.faults):
             words = f"the journal lists an ordered death of {node} at {at_ns / 1e9:.1f} s"
-            clauses.append(f"{words}, and no fault ended {node} then")
+            clauses.append(f"{words}, but no fault ended {node} at that time")
     return clauses
 
 
 def _ends(run: StoredRun) -> list[Death]:
-    """Return the deaths of processes; a complaint in a node's log has no time."""
+    """Return the deaths of processes, without complaints in logs, which have no time."""
     deaths = run.record.outcome.deaths if run.record.outcome is not None else ()
     return [death for death in deaths if death.time_ns >= 0]
 
 
 def _ordered(fault: FaultRecord, node: str, at_ns: int, slack_ns: int) -> bool:
-    """Return whether this fault may have ended the node's server at that time."""
+    """Return True if this fault may have ended the node's server at that time."""
     if not fault.may_end(node):
         return False
     if not fault.carried_out or not fault.healed or achieved(fault).word != INSTALLED:
@@ -473,8 +481,9 @@ _OF_LOGS = dict.fromkeys(("quorum-state", _SNAPSHOT, *CURRENT_EPOCH_EVENTS), OTH
 class _Flushed(NamedTuple):
     """The rows of one node that show its log, its epoch or its disk.
 
-    event: as numbered in `kernels/raft.py`; a snapshot that another node sent is a TRUNCATE: it replaces the log.
-    flushed: the log end that was durable after each row.
+    event: number of the event in `kernels/raft.py`; a snapshot from another node is a TRUNCATE, because it replaces the
+        log
+    flushed: the log end that was durable after each row
     """
 
     seq: Int64
@@ -486,8 +495,9 @@ class _Flushed(NamedTuple):
 
 
 def behind_trace(run: StoredRun) -> list[str]:
-    """Return one sentence for each copy of a log that lacks what its trace had called flushed.  Damaged disks are
-    skipped.
+    """Return one sentence for each copy of a log that lacks entries that its trace reported as flushed.
+
+    Disks that a fault damaged are skipped.
     """
     if not (run.demands.logs and run.demands.traces):
         return []
@@ -526,20 +536,21 @@ def _flushed_of(node: str, trace: str) -> _Flushed:
 
 
 def _durable_ends(event: Int64, offset: Int64) -> Int64:
-    """Return the log end that is certainly durable after each row: the last one flushed, or a lower one to which the
-    log was cut since.
+    """Return the log end that is certainly durable after each row: the last flushed one, or a lower one after a
+    truncation.
 
-    It uses no kernel: evidence is compared where the verdicts are combined, which needs no compiler for anything else.
+    No kernel is used, because evidence is compared where verdicts are combined, and nothing else there needs a
+    compiler.
     """
     ends = np.where(np.isin(event, (FLUSH, TRUNCATE, START)), offset, np.iinfo(np.int64).max)
     known, rank = np.unique(np.concatenate(([0], ends)), return_inverse=True)
-    # each flush starts a new running minimum, below all earlier ones
+    # each flush starts a new running minimum that lies below all earlier ones
     flushes = np.concatenate(([0], np.cumsum(event == FLUSH))) * len(known)
     return np.asarray(known[np.minimum.accumulate(rank - flushes) + flushes][1:], np.int64)
 
 
 def _wiped(run: StoredRun, node: str, taken_ns: int) -> bool:
-    """Return whether a fault may have taken the disk of this node before that time; -1: at any time."""
+    """Return True if a fault may have wiped the disk of this node before `taken_ns` (-1: at any time)."""
     return any(
         fault.carried_out and fault.wipes_disks and node in fault.nodes and (taken_ns < 0 or fault.began_ns <= taken_ns)
         for fault in run.faults
@@ -547,9 +558,9 @@ def _wiped(run: StoredRun, node: str, taken_ns: int) -> bool:
 
 
 def _certain_end(rows: _Flushed, place: int, *, dead: bool) -> int:
-    """Return the least log end that a disk can have had after the first `place` rows; 0 where nothing is certain.
+    """Return the minimum log end that the disk can have after the first `place` rows; 0 if nothing is certain.
 
-    dead: the process had ended before the copy."""
+    dead: True if the process had ended before the copy"""
     due = int(rows.flushed[place - 1])
     later = np.flatnonzero(np.isin(rows.event[place:], (APPEND, TRUNCATE, START)))
     if len(later):
@@ -567,7 +578,7 @@ def _certain_end(rows: _Flushed, place: int, *, dead: bool) -> int:
 
 
 def at_another_length(run: StoredRun) -> list[str]:
-    """Return one sentence for each copy whose size of the trace belongs to another moment."""
+    """Return one sentence for each copy whose recorded size of the trace contradicts the time of the copy."""
     if not (run.demands.traces and run.demands.logs and one_clock(run.header)):
         return []
     taken = {(copy.copy, copy.node): copy.taken_ns for copy in run.copies_index}
@@ -578,7 +589,7 @@ def at_another_length(run: StoredRun) -> list[str]:
     if too_long := [node for node, (first, last) in spans.items() if last - first > run_ns]:
         return [f"the times in the trace of {', '.join(too_long)} span more than the run"]
     if foreign := [node for node, (first, last) in spans.items() if first < 0 or last > run_ns]:
-        words = f"the trace of {', '.join(foreign)} has rows of times outside of the run, and there is only one clock"
+        words = f"the trace of {', '.join(foreign)} has rows with times outside of the run, and there is only one clock"
         return [words] if one_kernel(run.header) else []
     clauses = []
     for copy in (*run.copies, *run.damaged_copies):

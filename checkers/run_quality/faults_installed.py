@@ -1,9 +1,8 @@
-"""Computes from its measurements whether a fault was in force.  The outcome that the fault's record states does not
-decide this.
+"""Computes from measurements if a fault was in force.  The outcome in the fault's record does not decide this.
 
-Theory. A fault is a promise about a stretch of time: from the end of its order to the beginning of its heal. Throughout
-that time every *requirement* of the promise must be proven again and again. The opposite of each requirement must be
-proven after the heal. There are three sorts of requirement:
+Theory.  A fault is a promise about a stretch of time: from the end of its order to the beginning of its heal.
+Throughout this time, measurements must prove every *requirement* of the promise again and again.  After the heal, they
+must prove the opposite of each requirement.  There are three kinds of requirement:
 
     link    no beacon of the directed link arrives (cut), or at least one does (open)
     state   the process of a node is in this state
@@ -15,25 +14,24 @@ fault was not achieved, or it lapsed at that second.  A stretch of more than GAP
 indeterminate.
 
 A record is a `checkers.record.faults.FaultRecord`.  Other faults may be in force at the same time.  A measurement
-therefore names the links that other faults cut (`also_cut`) and the links whose order changed while it was taken
-(`unsettled`).  Such links are not judged here, unless the fault itself cuts the link.  A link that another fault gives
-free shortly before the heal need not be proven open any more.
+therefore names the links that other faults cut (`also_cut`), and the links whose order changed during the measurement
+(`unsettled`).  Such links are not judged here, unless the fault itself cuts the link.  If another fault opens a link
+shortly before the heal, the link need not be proven open.
 
-*Excuses.*  A fault may announce that processes of its nodes may end because of it (`may_die`): a server whose disk
-fails cannot know what the disk holds, so it is right to end.  The excuse holds only for nodes of that fault, from its
-inject until ENDING_NS after its heal, and only if its measurements show that it was in force.  Where the fault was
-ordered and its measurements leave open what became of it, or where the process ended until LATE_ENDING_NS after the
-heal, it is not known whether the death is excused.
+*Excuses.*  A fault may declare that processes of its nodes may end because of the fault (`may_die`).  For example, a
+server may end if its disk fails, because it cannot know the contents of the disk.  The excuse applies only to nodes of
+this fault, from its inject until ENDING_NS after its heal, and only if measurements show that the fault was in force.
+It is unknown if a death is excused in two cases: measurements leave open if an ordered fault was in force, or the
+process ended between ENDING_NS and LATE_ENDING_NS after the heal.
 
-A server whose files were damaged may refuse to start again.  If the fault announces that (`may_stay_down`), the excuse
-holds until the end of the run.
+A server whose files were damaged may refuse to start again.  If the fault declares this (`may_stay_down`), the excuse
+applies until the end of the run.
 
-A server that refuses to start may be stopped by the next fault before it has ended by itself.  So an ordered end soon
-after the heal of such a fault excuses the words of that process, too.
+The next fault may stop a server that refuses to start before the server has ended by itself.  So an ordered end soon
+after the heal of a fault with `may_stay_down` excuses complaints of this process, too.
 
-A server that dies with an excuse may say so in its log.  Such a complaint is excused too, and no other: the same
-process must have written it, among its last lines.  A server that complains of something else long before its death is
-not excused.
+A server whose death is excused may write a complaint to its log.  Only such a complaint is excused, too: the same
+process must have written it, among its last lines.  A complaint long before the death is not excused.
 """
 
 from __future__ import annotations
@@ -53,13 +51,13 @@ INDETERMINATE = Achieved.INDETERMINATE
 NOT_ACHIEVED = Achieved.NOT_ACHIEVED
 
 SENT_MIN = 50
-"""Fewer beacons than this prove no silence."""
+"""Minimum number of beacons without an arrival that prove a link cut."""
 GAP_S_MAX = 3.0
-"""The longest stretch of a hold without a proof.  Measurements are taken each second; a loaded machine is late."""
+"""Maximum seconds without a proof while a fault is in force.  Measurements are taken each second, later under load."""
 LEAST_DELAY = "least delay ms"
 """Suffix of the names of settings that state the delay of a link."""
 WRONG_MAX = 12
-"""The largest number of requirements that a reason lists: a total failure concerns every pair of nodes."""
+"""Maximum number of requirements that a reason lists.  A total failure violates one for every pair of nodes."""
 
 _NS = 1e9
 _BEFORE_HEAL = ("inject", "hold", "before heal")
@@ -67,8 +65,11 @@ _BEFORE_HEAL = ("inject", "hold", "before heal")
 
 @dataclass(frozen=True, slots=True)
 class Achievement:
-    """word: the outcome of the fault.  reason: why, unless installed.  lapsed_ns: when a measurement first contradicted
-    a proven fault, in ns since the test began; -1 if none did."""
+    """The outcome of a fault.
+
+    word: the outcome
+    reason: the reason for the outcome, unless the fault was installed
+    lapsed_ns: ns since the test began at which a measurement first contradicted a proven fault; -1 if none did"""
 
     word: Achieved
     reason: str = ""
@@ -76,8 +77,11 @@ class Achievement:
 
 
 class Requirement(NamedTuple):
-    """One thing that must be true.  what: "link", "state" or "value".  subject: "n1>n2", a node or the value's name.
-    ordered: "cut", "open", a process state, or (least, most)."""
+    """One requirement of a fault.
+
+    what: "link", "state" or "value"
+    subject: a link such as "n1>n2", a node, or the name of a value
+    ordered: "cut", "open", a process state, or (minimum, maximum)"""
 
     what: str
     subject: str
@@ -91,7 +95,11 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One measurement of one requirement.  contrary, unclear: in words; both empty if it is proven."""
+    """The result of one measurement for one requirement.
+
+    contrary: the contradiction in words, or ""
+    unclear: the reason why the measurement decides nothing, or ""; the requirement is proven if both are ""
+    """
 
     contrary: str = ""
     unclear: str = ""
@@ -101,7 +109,7 @@ PROVEN = Reading()
 
 
 def achieved(record: FaultRecord) -> Achievement:
-    """Return the outcome of this fault.  A fault that was never carried out keeps its recorded word and reason."""
+    """Return the outcome of this fault.  A fault that was never carried out keeps its recorded outcome and reason."""
     if not record.carried_out:
         word = record.achieved if record.achieved in (SKIPPED, NOT_ACHIEVED) else INDETERMINATE
         return Achievement(word, record.reason or "it was not carried out, and no reason is recorded")
@@ -114,9 +122,10 @@ def achieved(record: FaultRecord) -> Achievement:
 
 
 def readings(record: FaultRecord, phases: Iterable[str]) -> dict[Requirement, Reading]:
-    """Return what the measurements of these phases, taken together, show about each requirement.
+    """Return the result of all measurements of these phases together for each requirement.
 
-    Requirements of the phase "heal" are those after the heal.  The words of a proof use this; `achieved` is stricter.
+    In the phase "heal", the requirements are those after the heal.  Texts about proofs use this function; `achieved` is
+    stricter.
     """
     wanted = tuple(phases)
     taken = [m for m in _measurements(record) if m.phase in wanted]
@@ -134,11 +143,12 @@ def readings(record: FaultRecord, phases: Iterable[str]) -> dict[Requirement, Re
 
 
 def requirements(record: FaultRecord, measurement: Measurement, nodes: Sequence[str]) -> Iterator[Requirement]:
-    """Yields what this measurement must show: the fault's own order, or its opposite after the heal.
+    """Yield the requirements that this measurement must show: the fault's own order or, after the heal, its opposite.
 
-    nodes: those whose links count, if the fault cuts any.
-    It must also show that every link is open that no fault cuts.  Links that other faults cut are judged with those
-    faults."""
+    nodes: nodes whose links count if the fault cuts links
+
+    The measurement must also show that every link that no fault cuts is open.  A link that another fault cuts is judged
+    with the other fault."""
     healed = measurement.phase == "heal"
     now = record.ordered.healed if healed else record.ordered.held
     own = set(record.cut)
@@ -157,21 +167,21 @@ def requirements(record: FaultRecord, measurement: Measurement, nodes: Sequence[
 
 
 def shortened(words: Sequence[str]) -> tuple[str, ...]:
-    """At most WRONG_MAX of these words; a last entry counts the others."""
+    """Return at most WRONG_MAX of these clauses, and a last entry that counts the others."""
     if len(words) <= WRONG_MAX:
         return tuple(words)
     return (*words[:WRONG_MAX], f"and {len(words) - WRONG_MAX} more")
 
 
 def _held(record: FaultRecord) -> Achievement:
-    """Return whether every requirement was proven from inject to heal without a gap."""
+    """Return INSTALLED if every requirement was proven from inject to heal without a gap, else another outcome."""
     began_ns = record.injected_ns
     taken = [m for m in _measurements(record) if m.phase in _BEFORE_HEAL]
     if not taken:
         return Achievement(INDETERMINATE, "it was not measured after inject")
     proven_ns: dict[Requirement, int] = {}
     unclear: dict[Requirement, str] = {}
-    freed_ns: dict[Requirement, int] = {}  # time from which no other fault excuses it
+    freed_ns: dict[Requirement, int] = {}  # time from which no other fault excuses a missing proof
     sent: dict[Requirement, int] = {}
     gaps: list[str] = []
     lasting, nodes = _lasting(record), _nodes(record)
@@ -207,7 +217,7 @@ def _held(record: FaultRecord) -> Achievement:
         if requirement in lasting and _too_long(at_ns, end_ns, requirement):
             gaps.append(f"{requirement.words()}: not proven in the last {(end_ns - at_ns) / _NS:.1f} s before heal")
     if gaps:
-        return Achievement(INDETERMINATE, f"while it held: {'; '.join(shortened(gaps))}")
+        return Achievement(INDETERMINATE, f"while it was in force: {'; '.join(shortened(gaps))}")
     missing = [d for d in lasting if d not in proven_ns and d not in unclear]
     if missing:
         return Achievement(INDETERMINATE, f"never measured: {'; '.join(shortened([d.words() for d in missing]))}")
@@ -222,13 +232,13 @@ def _contradicted(contrary: Sequence[str], at_ns: int, began_ns: int, *, lapsed:
 
 
 def _lasting(record: FaultRecord) -> set[Requirement]:
-    """Return the fault's own requirements, which hold at every moment even while other faults begin and end."""
+    """Return the fault's own requirements, which must be true at every moment even if other faults begin and end."""
     own = {Requirement("link", f"{a}>{b}", "cut") for a, b in record.cut}
     return own.union(requirements(record, Measurement("hold", 0, 0), ()))
 
 
 def _healed(record: FaultRecord) -> Achievement:
-    """Return whether the last measurements after the heal show that nothing of the fault is left."""
+    """Return INSTALLED if the last measurements after the heal show that the fault has ended, else another outcome."""
     found = readings(record, ("heal",))
     if not found:
         return Achievement(INDETERMINATE, "it was not measured after heal")
@@ -240,7 +250,10 @@ def _healed(record: FaultRecord) -> Achievement:
 
 
 def _finding(requirement: Requirement, measurement: Measurement, sent: dict[Requirement, int]) -> Reading:
-    """Judge one requirement. sent: beacons sent without an arrival up to the measurement before; updated here."""
+    """Judge one requirement.
+
+    sent: number of beacons sent without an arrival up to the measurement before; updated here
+    """
     if requirement.what == "link":
         return _link(requirement, measurement.links.get(requirement.subject), sent)
     if requirement.what == "state":
@@ -276,9 +289,7 @@ def _link(requirement: Requirement, counts: tuple[int, int] | None, sent: dict[R
 
 
 def _too_long(from_ns: int, to_ns: int, requirement: Requirement | None = None) -> bool:
-    """Return True if a stretch without a proof is too long.  On a delayed link a proof may arrive later by the
-    delay.
-    """
+    """Return True if a stretch without a proof is too long.  On a delayed link, the delay is added to the limit."""
     late_s = requirement.ordered[0] / 1e3 if requirement and requirement.subject.endswith(LEAST_DELAY) else 0.0
     return to_ns - from_ns > (GAP_S_MAX + late_s) * _NS
 
@@ -298,21 +309,21 @@ def _nodes(record: FaultRecord) -> list[str]:
 
 END_OF_TIME = 1 << 62
 LAST_LINES = 100
-"""Lines that a dying server may still write after it complained.  Lines of stack traces are not counted."""
+"""Maximum number of lines that a dying server writes after a complaint, without lines of stack traces."""
 _NO_PID = -1
 _REFUSAL_NS = 10_000_000_000
-"""Time that a server with damaged files may take from its start to the end of its refusal."""
+"""Maximum time in ns from the start of a server with damaged files until its process has ended in refusal."""
 ENDING_NS = 2_000_000_000
-"""Time that a process takes to end because of an error that it met: a Java server runs its shutdown hooks first."""
+"""Time in ns that a process takes to end after an error; a Java server runs its shutdown hooks first."""
 LATE_ENDING_NS = 10_000_000_000
-"""Time after which an end has another reason; until then a busy machine may be the reason for its delay."""
+"""Time in ns after a heal until which a busy machine may have delayed an end.  Later ends have another reason."""
 _FAILED_ORDER_NS = 120_000_000_000
-"""Time before its withdrawal in which a failed order may have taken effect: no order takes longer."""
+"""Maximum time in ns that an order takes.  A failed order may have taken effect this long before its withdrawal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Deaths and complaints: those that no fault excuses, and those of which that is not known."""
+    """Deaths and complaints that no fault excuses, and those for which this is unknown."""
 
     unexcused: Sequence[Death]
     not_known: Sequence[Death]
@@ -321,8 +332,8 @@ class Sorted:
 class Excuse:
     """The deaths and refusals that a fault explains.
 
-    clock_error_ns: node -> how wrong a
-    time of that node may be.  An excuse is longer by this at both ends, so a death at the edge of a fault is excused.
+    clock_error_ns: a function that returns the maximum error of a node's times, in ns.  An excuse is extended by this
+        error at both ends, so a death at the edge of a fault is excused
     """
 
     def __init__(self, records: Sequence[FaultRecord], clock_error_ns: Callable[[str], int]) -> None:
@@ -343,19 +354,20 @@ class Excuse:
                         self._refusing.append((node, record.healed_ns, record.healed_ns + _REFUSAL_NS))
 
     def covers(self, node: str, time_ns: int) -> bool:
-        """Return whether such a fault held on the node at that time."""
+        """Return True if a fault certainly excuses a death of the node at that time."""
         return _in_one(self._certain, node, time_ns)
 
     def may_cover(self, node: str, time_ns: int) -> bool:
-        """Return whether such a fault held on the node at that time, or may have held."""
+        """Return True if a fault excuses, or may excuse, a death of the node at that time."""
         return _in_one([*self._certain, *self._doubtful], node, time_ns)
 
     def sort(self, deaths: Sequence[Death], ordered: Sequence[Death] = ()) -> Sorted:
-        """Sort unexpected deaths, and complaints, by what the faults explain of them.
+        """Divide unexpected deaths and complaints into unexcused and unknown ones; excused ones are dropped.
 
-        ordered: the ends that the harness ordered.
-        A complaint without a process is one of a server's own words for dying, by the pattern of its subject.  So for
-        each excused death of a node, one of these is excused.
+        ordered: ends of processes that the harness ordered
+
+        A complaint without a process matches the pattern by which the server announces its death.  So for each excused
+        death of a node, one such complaint is excused.
         """
         ended = [death for death in deaths if death.time_ns >= 0]
         excused = [death for death in ended if self.covers(death.node, death.time_ns)]
@@ -385,9 +397,7 @@ class Excuse:
 
 
 def _span(record: FaultRecord, error_ns: int) -> tuple[int, int] | None:
-    """Return the time from which and the time until which the fault may have held on a node; None if it was never
-    ordered.
-    """
+    """Return (first, last) time in ns at which the fault may have been in force; None if it was never ordered."""
     first_ns = record.began_ns
     if not record.carried_out:
         if record.heal_ordered_ns < 0:

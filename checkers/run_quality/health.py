@@ -1,33 +1,33 @@
-"""The checkers `nodes-stay-up` and `recovery`: every node stays up, and the system recovers once it can.
+"""The checkers `nodes-stay-up` and `recovery`: every node stays up, and the system recovers after the last heal.
 
-It is a violation in itself if a node dies unexpectedly or refuses to go on.  The witness gives the reason.  A subject
-that stops by design (at a truncation below the high watermark) thereby reports that another promise was broken.
+It is a violation if a node dies unexpectedly or stops itself.  The witness shows the reason.  For example, a system
+that stops by design at a truncation below the high watermark thereby reports that another promise was broken.
 
-There is one excuse: a fault from which a server may die.  Where the kernel may have killed
-a server for want of memory (`may_be_out_of_memory`), the verdict is unknown.
+The only excuse is a fault that may kill a server.  If the kernel may have killed a server because memory ran out
+(`may_be_out_of_memory`), the verdict is unknown.
 
-Where nodes write no traces, a server that ends before the system was ever ready violates nothing: most often its
-configuration is wrong.  Then the verdict is unknown.
+If nodes write no traces and a server ends before the system was ever ready, the verdict is unknown, because usually the
+configuration is wrong.
 
-Recovery is a promise about time.  The spec sets that time; the journal does not.  It is judged only if measurements
-*proved* that every fault was healed.  A system that has not caught up within the limit after that violates it, unless
-its nodes hardly got any processor time.
+Recovery is a promise about time.  The spec sets the time limit; the journal does not.  Recovery is judged only if
+measurements *proved* that every fault was healed.  It is a violation if the system has not caught up within the limit
+after this proof, unless its nodes got hardly any CPU time.
 
-A system that recovered was looked at.  Where only the states of its processes were, an answer that a client got through
-each server after the last heal is evidence too.  Without any, the verdict is unknown.
+A valid verdict needs evidence about each server.  If the harness observed only the states of the processes, an answer
+that a client got from each server after the last heal is evidence, too.  Without evidence, the verdict is unknown.
 
-What a system states about itself is no such answer.  Where final reads are demanded, they show that it serves again.  A
-workload without final reads, such as locks, must show one answer of any server after the last heal.
+Reports of the system about itself do not show that it serves clients again.  Final reads show it if the workload has
+any.  In a workload without final reads, such as locks, one answer of any server after the last heal must show it.
 
-*Lost objects.*  A system may have recovered and no longer have an object, or not serve it.  Then all final reads of the
-object failed until their time was over, and the object had been read or its writes had been acknowledged before.  Two
-patterns show it:
+*Lost objects.*  A recovered system may have lost an object, or may not serve it.  Then all final reads of the object
+failed until their time was over, although the object had been read or its writes had been acknowledged before.  There
+are two patterns:
 
-- Every read of the object was answered with the same definite error, by each server that has clients of its own.
-- No object at all could be read, and each last answer was an exception of the client.
+- Every read of the object was answered with the same definite error, by each server that has its own clients.
+- No object could be read at all, and each last answer was an exception of the client.
 
-Nothing is claimed where something else may be the cause: a fault that is not proven healed, damaged data, faults beyond
-the budget, or requests that the harness could not send or waited for in vain.
+No violation is reported if there may be another cause: a fault that is not proven healed, damaged data, faults beyond
+the budget, or requests that the harness could not send or that timed out.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from checkers.run_quality.faults_installed import Excuse
 from checkers.sealing.sealed_history import history_tables
 
 PROVEN = "as ordered"
-"""The `verdict` of a heal's proof (`checkers.record.faults.Proof`) if everything was healed."""
+"""Value of `checkers.record.faults.Proof.verdict` if every fault was healed."""
 _OF_THE_HARNESS = ("not sent", "not invoked", "agent", "client-overran", "timeout", "the client cannot be made")
-"""Beginnings of errors that no server gave."""
+"""Prefixes of errors that come from the harness or a client, not from a server."""
 _NOT_ANSWERED = re.compile(r"(?i)time.?out|timed out|connection|refused:|not leader|no leader|^$")
-"""Errors that are no answer about the object."""
+"""Pattern of errors that are no answer about the object."""
 READS_LEAST = 2
 
 
 def unreadable(run: StoredRun, limit_s: float) -> Witness | None:
     """Return the violation if objects cannot be read any more.
 
-    limit_s: least time for which the reads must have been tried, in seconds.
+    limit_s: minimum seconds for which the reads must have been tried
     """
     errors = run.outcome.final_reads
     reading = run.outcome.phase("final reads")
@@ -123,23 +123,23 @@ def _one_error(run: StoredRun, key: str, since_ns: int) -> str:
 
 
 def _acknowledged_before(run: StoredRun, functions: Collection[str], before_ns: int) -> set[str]:
-    """Return the keys with an ok operation of these functions that ended before this time."""
+    """Return the keys with an ok operation of these functions that ended before `before_ns`."""
     query = "SELECT DISTINCT key FROM events WHERE type = 1 AND time_ns < ? AND list_contains(?, f)"
     with history_tables(run.history) as sql:
         return {str(key) for (key,) in sql.execute(query, [before_ns, sorted(functions)]).fetchall()}
 
 
 _REASONS_MAX = 3
-"""Reasons in one sentence; the excerpts show all."""
+"""Maximum number of reasons in one sentence; the excerpts show all reasons."""
 _LAST_LINE_CHARACTERS = 200
 
 BEATS_LEAST = 0.5
 """Minimum share of due heartbeats that an agent sends when its node gets enough CPU."""
 
 ROUNDED_S = 1.0
-"""The stated seconds may exceed the phase by so much: both are noted with a small delay."""
+"""Maximum seconds by which the stated recovery time may exceed the phase, because both are recorded with a delay."""
 LATE_S = 5.0
-"""Seconds after the limit in which the harness may still note a recovery that was in time."""
+"""Maximum seconds after the limit at which the harness may still record a recovery that was in time."""
 
 
 def _combine_deaths(run: StoredRun, _: Sequence[Any]) -> Verdict:
@@ -160,7 +160,7 @@ def _combine_deaths(run: StoredRun, _: Sequence[Any]) -> Verdict:
         )
         for node in sorted(names, key=by_number)
     ]
-    unknown = [] if run.record.outcome is not None else ["the harness did not come to its end: deaths are not listed"]
+    unknown = [] if run.record.outcome is not None else ["the harness did not finish, so deaths are not listed"]
     if run.outcome.set_up_failure and not run.demands.traces:
         unknown += [f"{witness.summary}, before the system was ever ready" for witness in witnesses]
         witnesses = []
@@ -168,7 +168,7 @@ def _combine_deaths(run: StoredRun, _: Sequence[Any]) -> Verdict:
     unknown += _out_of_memory(found.unexcused)
     doubtful = {row["node"] for row in refusals if not excuse.covers(row["node"], row["time_ns"])}
     doubtful -= {row["node"] for row in fatal} | {death.node for death in found.not_known}
-    unknown += [f"{node} refused to go on under a fault that is not proven" for node in sorted(doubtful, key=by_number)]
+    unknown += [f"{node} stopped itself under a fault that is not proven" for node in sorted(doubtful, key=by_number)]
     if run.demands.traces:
         unknown += gaps(run, "traces")
     looked_at = {
@@ -183,8 +183,8 @@ def _combine_deaths(run: StoredRun, _: Sequence[Any]) -> Verdict:
 def _not_known(death: Death) -> str:
     node, reason = death.node, death.reason
     if death.time_ns >= 0:
-        return f"{node} ended ({reason}); a fault that was ordered excuses that, and it is not proven to have held"
-    return f"{node} complained, and it is not known whether that belongs to an excused death: {reason}"
+        return f"{node} ended ({reason}); an ordered fault would excuse this end, but the fault is not proven"
+    return f"{node} complained, and it is not known whether the complaint belongs to an excused death: {reason}"
 
 
 def _excuse(run: StoredRun) -> Excuse:
@@ -192,13 +192,16 @@ def _excuse(run: StoredRun) -> Excuse:
 
 
 def _deaths(run: StoredRun) -> tuple[list[Death], list[Death]]:
-    """Return the deaths that the harness did not order, and those that it ordered."""
+    """Return (deaths that the harness did not order, deaths that it ordered)."""
     deaths = run.outcome.deaths
     return [death for death in deaths if not death.ordered], [death for death in deaths if death.ordered]
 
 
 def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
-    """deaths: unexpected deaths of this node, and complaints in its own log, both as in the journal."""
+    """Return the violation of a node that died or complained.
+
+    deaths: unexpected deaths of the node and complaints in its log, as in the journal
+    """
     reasons = [str(r["detail"]) for r in fatal if r["detail"]]
     seen = [death.reason or f"status {death.status}" for death in deaths]
     found = list(dict.fromkeys(reasons + seen)) or ["no reason is known"]
@@ -230,9 +233,7 @@ def _died(node: str, deaths: Sequence[Death], fatal: Sequence[Row]) -> Witness:
 
 
 def _last_line(deaths: Sequence[Death]) -> str:
-    """Return the last line that a process printed before it ended by itself; "" for a complaint, which is itself a
-    line.
-    """
+    """Return the last line that a process printed before it ended by itself; "" for a complaint."""
     printed = [death.excerpt for death in deaths if death.excerpt and death.time_ns >= 0]
     if not printed:
         return ""
@@ -244,19 +245,19 @@ def _last_line(deaths: Sequence[Death]) -> str:
 
 
 def limit_s(run: StoredRun) -> float:
-    """Return the time within which the system must recover; without a demand, that of the journal."""
+    """Return the seconds within which the system must recover: the limit of the spec, or else of the journal."""
     stated = run.outcome.recovery
     return run.demands.recovery_limit_s or (stated.limit_s if stated is not None else 0.0)
 
 
 def needed(run: StoredRun) -> bool:
-    """Return True if there is something to recover from.  An injected fault always demands it."""
+    """Return True if the system has something to recover from, such as any injected fault."""
     stated = run.outcome.recovery
     return stated is None or stated.needed or any(fault.carried_out for fault in run.faults)
 
 
 def _misstated(run: StoredRun) -> str:
-    """Return why what the harness states of recovery cannot be used; "" if nothing is wrong."""
+    """Return the reason why the harness' record of recovery cannot be used; "" if it can."""
     stated = run.outcome.recovery
     if stated is None or stated.recovered is None:
         return ""
@@ -269,27 +270,27 @@ def _misstated(run: StoredRun) -> str:
         return f"recovery did not look at {', '.join(missing)}"
     alive = [node for node, words in stated.looked_at.items() if "process dead" not in words]
     if bare := [n for n in alive if len(stated.looked_at[n]) < 2 and n not in stated.without_evidence]:
-        return f"recovery looked at nothing but the process of {', '.join(bare)}, and does not state that"
-    return "" if stated.proof is not None else "the journal holds no proof of the last heal"
+        return f"recovery looked only at the process of {', '.join(bare)}, but does not state this"
+    return "" if stated.proof is not None else "the journal contains no proof of the last heal"
 
 
 def _must_answer(run: StoredRun) -> bool:
-    """Return whether only an answer in the main phase can show that the system serves again.
+    """Return True if only an answer in the main phase can show that the system serves again.
 
-    Older runs, and histories without a spec, do not know how many clients there were."""
+    Older runs, and histories without a spec, do not record the number of clients."""
     recovered = run.outcome.recovery is not None and run.outcome.recovery.recovered is True
     injected = any(fault.carried_out for fault in run.faults)
     return recovered and injected and bool(run.demands.concurrency) and not run.demands.final_reads
 
 
 def _without_evidence(run: StoredRun) -> list[str]:
-    """Return the live servers of which recovery saw only that the process runs.  Older runs do not record this."""
+    """Return the live servers for which recovery saw only a running process.  Older runs do not record this."""
     recovery = run.outcome.recovery
     return list(recovery.without_evidence) if recovery is not None and recovery.recovered else []
 
 
 def _evidence(run: StoredRun, answering: Collection[str]) -> dict[str, str]:
-    """Return what was looked at, and at which servers."""
+    """Return {kind of evidence: servers} in words."""
     at: dict[str, list[str]] = {}
     looked_at = run.outcome.recovery.looked_at if run.outcome.recovery is not None else {}
     for node in sorted(looked_at, key=by_number):
@@ -320,7 +321,7 @@ def _combine_recovery(run: StoredRun, _: Sequence[Any]) -> Verdict:
     }
     if recovery.recovered:
         if (seconds := recovery.seconds) is None:
-            return Verdict(Validity.UNKNOWN, looked_at, "recovered, and it is not known after how many seconds")
+            return Verdict(Validity.UNKNOWN, looked_at, "recovered, but the recovery time is not known")
         if seconds > limit_s(run) + LATE_S:
             reason = f"recovered after {seconds} s, and the limit is {limit_s(run):g} s"
             return Verdict(Validity.UNKNOWN, looked_at, reason)
@@ -331,7 +332,7 @@ def _combine_recovery(run: StoredRun, _: Sequence[Any]) -> Verdict:
         gone = unreadable(run, limit_s(run))
         return conclude((gone,) if gone else (), looked_at, unknown)
     if recovery.not_known:
-        reason = f"whether the system recovered is not known: {recovery.waiting_for}"
+        reason = f"it is not known whether the system recovered: {recovery.waiting_for}"
         return Verdict(Validity.UNKNOWN, looked_at, reason)
     proof = recovery.proof
     ended = _ended_by_themselves(run, proof) if proof is not None else []
@@ -345,9 +346,10 @@ def _combine_recovery(run: StoredRun, _: Sequence[Any]) -> Verdict:
 
 
 def _starved(recovery: Recovery) -> str:
-    """Return why a limit that ran out says nothing about the system; "" if its nodes ran or the limit did not run out.
+    """Return the reason why an exceeded limit shows nothing about the system: its nodes hardly got any CPU time.
 
-    Older runs do not record how many beats the agents of the nodes sent."""
+    Returns "" if the nodes ran, or if the limit was not exceeded.  Older runs do not record the number of beats that
+    agents sent."""
     beats = recovery.beats_sent
     starved = [node for node, share in beats.items() if share < BEATS_LEAST]
     if not starved or (recovery.seconds or 0.0) < recovery.limit_s:
@@ -360,10 +362,9 @@ def _starved(recovery: Recovery) -> str:
 
 
 def _ended_by_themselves(run: StoredRun, proof: Proof) -> list[str]:
-    """Return the servers that ended again after the heal had started them, if nothing else keeps the heal from being
-    proven.
+    """Return the servers that ended again after the heal had started them, if nothing else prevents the heal's proof.
 
-    No fault excuses their ends.  So the heal was carried out, and it is the system that did not come back."""
+    No fault excuses their ends.  So the heal was carried out, and the system itself did not come back."""
     unexcused = _excuse(run).sort(*_deaths(run)).unexcused
     died = {death.node for death in unexcused if not may_be_out_of_memory(death)}
     dead = [node for node, state in proof.states.items() if state == "dead" and node in died]
@@ -386,7 +387,10 @@ def _nothing_shows(nodes: Sequence[str]) -> str:
 
 
 def _not_recovered(run: StoredRun, recovery: Recovery, ended: Sequence[str]) -> Witness:
-    """ended: servers that ended by themselves after they had been started again."""
+    """Return the violation of a system that did not recover.
+
+    ended: servers that ended by themselves after a restart
+    """
     waiting_for = recovery.waiting_for or "the system to catch up"
     seconds, limit_s = recovery.seconds, recovery.limit_s
     return Witness.of(
@@ -421,38 +425,38 @@ RECOVERY = checker_of_run(
 
 
 _BY_SIGKILL = (-9, 128 + 9)
-"""The second is the exit status of a shell whose program was killed."""
+"""Exit statuses of a process that was killed, and of a shell whose program was killed."""
 
 
 def may_be_out_of_memory(death: Death) -> bool:
-    """Return whether the kernel's out-of-memory killer may have caused this end, which the harness did not order.
+    """Return True if the kernel's out-of-memory killer may have caused this end, which the harness did not order.
 
-    It sends SIGKILL, which looks like a kill by anybody else.  So each end records how often the killer struck on the
-    machine since the server started (`oom_kills`).  The count is that of the whole machine, and does not prove that
-    this server was struck: the cause of its end is then not known.  Runs of older versions record no count."""
+    The killer sends SIGKILL, which looks like a kill by any other process.  So each end records the number of kills on
+    the machine since the server started (`oom_kills`).  This number concerns the whole machine and does not prove that
+    this server was killed, so the cause of its end is unknown.  Runs of older versions record no number."""
     return death.status in _BY_SIGKILL and death.oom_kills > 0
 
 
 def _out_of_memory(deaths: Sequence[Death]) -> list[str]:
-    """Return why some of these ends say nothing about the system, a clause for each node."""
+    """Return one clause for each node whose end shows nothing about the system, because memory may have run out."""
     killed = sorted({death.node for death in deaths if may_be_out_of_memory(death)}, key=by_number)
     words = "as far as is known: give the machine more memory or the run fewer nodes"
     return [f"the kernel's out-of-memory killer ended the server of {node}, {words}" for node in killed]
 
 
-# Servers that answered clients after the last heal, by the history. An answer proves that a server has recovered, even
-# if the system has no status. Any answer proves that the system serves again.
+# Servers that answered clients after the last heal, from the history.  An answer of a server proves that this server
+# has recovered, even if the system has no status.  An answer of any server proves that the system serves again.
 
 
 NEVER = 1 << 62
 ANY_SERVER = "any server"
-"""Stands for the first answer of any server."""
+"""Pseudo-name of a server that stands for the first answer of any server."""
 
 
 def _answered(run: StoredRun, nodes: Sequence[str]) -> set[str]:
-    """Return which of these servers gave a client an ok answer after the last heal and after their own last death.
+    """Return the servers that gave a client an ok answer after the last heal and after their own last death.
 
-    nodes: ANY_SERVER may be one of them.  The history is read only if there are any."""
+    nodes: the servers in question, which may include ANY_SERVER; the history is read only if there are any"""
     if not nodes:
         return set()
     with history_tables(run.history) as sql:
@@ -463,19 +467,19 @@ def _answered(run: StoredRun, nodes: Sequence[str]) -> set[str]:
 
 
 def _last_heal_ns(run: StoredRun) -> int:
-    """Return the time of the last heal; the begin of the recovery phase if only that phase healed one."""
+    """Return the time of the last heal, or the begin of the recovery phase if only this phase healed a fault."""
     healed = [fault.healed_ns for fault in run.faults if fault.carried_out]
     return max(healed, default=0) if min(healed, default=0) >= 0 else _recovery_ns(run)[0]
 
 
 def _last_end_ns(run: StoredRun, node: str) -> int:
-    """Return the time of the last end of the server's process before recovery was over, 0 if it never ended."""
+    """Return the time of the last end of the server's process before recovery was over; 0 if it never ended."""
     over_ns = _recovery_ns(run)[1]
     ends = (death.time_ns for death in run.outcome.deaths if death.node == node)
     return max((at_ns for at_ns in ends if at_ns <= over_ns), default=0)
 
 
 def _recovery_ns(run: StoredRun) -> tuple[int, int]:
-    """Return the begin and the end of the recovery phase; NEVER where the run did not come to it."""
+    """Return (begin, end) of the recovery phase; NEVER for a time that the run did not reach."""
     phase = run.outcome.phase("recovery")
     return (phase.start_ns, phase.end_ns) if phase is not None else (NEVER, NEVER)

@@ -1,18 +1,18 @@
 """Counts from the history how much was tested.
 
-Every figure that depends on time is a count over *spans*: each fault in force, all of them together, the main phase,
-what of it lies outside faults, and the stretches in which the system must answer (`minimums.py`).  One pass counts
-them all.
+Every figure that depends on time is a count over *spans*: each fault in force, all faults together, the main phase, the
+parts of the main phase outside faults, and the stretches in which the system must answer (`minimums.py`).  One pass
+counts all figures.
 
-*The checker `statistics`.*  It counts how often each operation was invoked, how it ended and how long it took,
-with and without faults.
+*The checker `statistics`.*  It counts the invocations and outcomes of each function and measures the latencies, with
+and without faults.
 
-This judges the test and not the system.  If a function was invoked and never succeeded, nothing can be concluded about
-it, so the verdict is *unknown*.  All times are of the clock of the harness.
+This checker judges the test, not the system.  If a function was invoked but never succeeded, nothing can be concluded
+about it, so the verdict is *unknown*.  All times are from the clock of the harness.
 
-Client nodes measure by their own clocks, too, what each operation took.  A recorder that notes invokes early, or
-completions late, widens every operation and hides stale answers.  So medians that differ by more than the harness' own
-loop explains make the verdict unknown.
+Client nodes also measure the latency of each operation with their own clocks.  A recorder that records invokes early,
+or completions late, lengthens every operation and hides stale answers.  So the verdict is unknown if the medians differ
+by more than delays of the harness' event loop explain.
 
 Errors are counted by their text without its numbers, the most frequent first.
 """
@@ -50,12 +50,12 @@ CREATE TEMP TABLE marked AS SELECT "index", time_ns, f, key, node, type = 0 AS i
         writes, false) AS writes,
     coalesce(regexp_matches(error, '(?i)time.?out|timed out'), false) AS timed_out
 FROM events LEFT JOIN functions USING (f)"""
-"""writes: of a function that reads, too, whether a step of the transaction writes."""
+"""Query that marks each event.  For a function that also reads, `writes` is true if a transaction's step writes."""
 _WRITING_STEP = r'\[\s*"(?:[^r"]|r[^"])'
-"""In the payload of a transaction: a step that is no read, such as ["append", "x", 1]."""
+"""Pattern of a step that is no read, such as ["append", "x", 1], in the payload of a transaction."""
 _FOR_SPANS = """
 SELECT time_ns, invoked, ok, ok AND writes, invoked AND reads, ok AND reads, timed_out FROM marked"""
-"""Columns of `SpanCounts`, of each event."""
+"""Query for the time and the columns of `SpanCounts` of each event."""
 _BY_KEY = """
 SELECT key, count(*) FILTER (ok AND writes), key IN (FROM concurrent),
     count(*) FILTER (ok AND reads AND time_ns >= ?)
@@ -65,10 +65,10 @@ INSERT INTO concurrent SELECT DISTINCT key FROM (
     SELECT key, invoked AND lag(invoked) OVER (PARTITION BY key ORDER BY "index") AS meets FROM marked
     WHERE key IS NOT NULL AND {}
 ) WHERE meets"""
-"""Keys with two operations open at once.  An info ends its operation.
+"""Query for keys on which two operations were open at once.  An info ends its operation.
 
-When that first happens on a key, nothing lies between the invokes of the two.  Most keys show it early in a run, and a
-check of the first rows avoids the sort of the whole history.
+When this first happens on a key, no other event of the key lies between the two invokes.  It happens early in a run for
+most keys, so a check of the first rows avoids sorting the whole history.
 """
 _EARLY_ROWS = 1 << 16
 _ROWS_AT_ONCE = 1 << 20
@@ -78,8 +78,7 @@ FROM (FROM marked WHERE ok) JOIN deposed ON node = name AND time_ns >= begin_ns 
 
 
 class SpanCounts(NamedTuple):
-    """Operations of a span of time: invoked, ok, ok ones that wrote, invoked and ok ones of reading functions, and
-    those that ended by a time-out."""
+    """Numbers of operations in a span of time: invoked, ok, ok with writes, invoked and ok with reads, timed out."""
 
     invoked: int = 0
     ok: int = 0
@@ -93,7 +92,10 @@ _NOTHING = SpanCounts()
 
 
 class KeyCounts(NamedTuple):
-    """Counts of one key: acknowledged writes, and ok final reads.  concurrent: two operations were open at once."""
+    """Counts of one key: acknowledged writes and ok final reads.
+
+    concurrent: True if two operations were open at once
+    """
 
     ok_writes: int
     concurrent: bool
@@ -104,12 +106,16 @@ class KeyCounts(NamedTuple):
 class HistoryFigures:
     """Figures of a history.
 
-    in_faults, in_main, in_calm: counts of all faults that were installed, of the main phase, and of what of it lies
-    outside faults and their aftermath.  by_fault: of each such fault.
-    by_stretch: of each stretch, operations that were invoked early in it, and its ok answers.
-    answering: nodes with an ok answer.  read_at_end: for each node, the keys of its ok final reads.
-    invoked_by_function, ok_by_function: operations of each function, set-up and final reads included.
-    deposed, deposed_reads: ok operations, and reads among them, of deposed leaders; NOT_KNOWN without traces.
+    in_faults: counts during all faults that were installed
+    in_main: counts of the main phase
+    in_calm: counts of the parts of the main phase outside faults and their aftermath
+    by_fault: counts during each installed fault
+    by_stretch: for each stretch, (operations that were invoked early in it, ok answers)
+    answering: nodes with an ok answer
+    read_at_end: for each node, the keys of its ok final reads
+    invoked_by_function, ok_by_function: number of operations by function, including set-up and final reads
+    deposed, deposed_reads: number of ok operations, and of ok reads, that deposed leaders answered; NOT_KNOWN without
+        traces
     """
 
     ok: int = 0
@@ -136,7 +142,7 @@ class HistoryFigures:
         return sum(key.final_reads > 0 for key in self.keys.values())
 
     def keys_with_writes(self, keys: Sequence[str], least: int) -> int:
-        """Return how many of these keys have at least `least` acknowledged writes."""
+        """Return the number of these keys that have at least `least` acknowledged writes."""
         return sum(self.keys[key].ok_writes >= least for key in keys if key in self.keys)
 
 
@@ -193,7 +199,7 @@ def _spans(run: StoredRun) -> Iterator[tuple[str, int, int]]:
 
 
 def _by_span(sql: DuckDBPyConnection, spans: Sequence[tuple[str, int, int]]) -> dict[str, SpanCounts]:
-    """Count between the bounds of all spans, and add up what lies within each name's spans."""
+    """Count between the bounds of all spans, and add up the counts within the spans of each name."""
     bounds = np.unique(np.array([at for _, *span in spans for at in span], np.int64))
     between = np.zeros((len(SpanCounts._fields), len(bounds) + 1), np.int64)
     for rows in sql.sql(_FOR_SPANS).to_arrow_reader(_ROWS_AT_ONCE):
@@ -219,15 +225,15 @@ def _answers_of_nodes(sql: DuckDBPyConnection, final_ns: int) -> tuple[frozenset
 
 RECORDED_LATE_MS = 250.0
 LATE_LOOPS = 4
-"""An operation may take so much longer by the harness, and so many times the median delay of its loop in addition."""
+"""Maximum ms, and additional median delays of the harness' loop, by which recorded latencies exceed measured ones."""
 QUANTILES: Mapping[str, float] = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _ERROR_CHARACTERS = 150
 ERRORS_MAX = 20
-"""Different errors that are listed."""
+"""Maximum number of different errors that are listed."""
 _VARYING = r"0x[0-9a-fA-F]+|\d{4,}|\d+\.\d+"
-"""Differences between two texts of one error: addresses, ports, times."""
+"""Pattern of the parts in which two texts of one error may differ: addresses, ports, times."""
 REFUSED_CONNECTION = "ConnectionRefusedError"
-"""Beginning of the error of a refused connection, as a client of one's own reports it."""
+"""Prefix of the error of a refused connection, as clients in Python report it."""
 
 _COUNTS = """
 SELECT f, count(*) AS invoked, count(*) FILTER (type = 1) AS ok, count(*) FILTER (type = 2) AS fail,
@@ -281,9 +287,9 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
 
 
 def _recorded_late(run: StoredRun, sql: DuckDBPyConnection, f: str) -> str:
-    """Return why the recorded times of a function cannot be right; "" if client nodes measured about the same.
+    """Return the reason why recorded times of a function cannot be right; "" if client nodes measured about the same.
 
-    Set-up is left out: its few operations wait for clients that start, and no checker judges when they happened."""
+    Set-up is left out, because its few operations wait for clients to start, and no checker judges their times."""
     measured_ms = run.outcome.took_ms.get(f)
     if measured_ms is None or f == CREATE:
         return ""

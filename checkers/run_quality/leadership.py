@@ -1,20 +1,22 @@
-"""Judges what nodes report about themselves: who leads which epoch, and that no epoch goes back.
+"""Judges the reports of nodes about themselves: each epoch has at most one leader, and no epoch goes back.
 
-The harness asks every node for its `status` a few times a second, and keeps each change of a report with the time until
-which it stood.  The answers are the system's own statements, and two of them may contradict each other:
+The harness requests the `status` of every node a few times a second, and records each change of a report with the time
+until which the report stayed the same.  The reports are the system's own statements, and two of them may contradict
+each other:
 
-- Two nodes report that each leads one epoch.  An epoch counts elections, so it has one leader at most.
-- A node reports a lower epoch than before, in one life of its server and with the same disk.  Another disk excuses it
-  only if a fault took the one before.
+- Two nodes report that they lead the same epoch.  An epoch counts elections, so it has at most one leader.
+- A node reports a lower epoch than before, in one incarnation of its server and with the same disk.  A different disk
+  is an excuse only if a fault wiped or damaged the earlier disk.
 
-Nothing is compared by time: a node that was cut off may rightly take itself for the leader of an older epoch.  A status
-may be composed of two readings, and an election may come between them.  So a report that stood for a single look
-violates nothing alone; it leaves the verdict unknown.  The same is true of an epoch that is lower after the server was
-started again: the node may not know it yet.
+Reports are not compared by time, because a node that was cut off may rightly report that it leads an older epoch.  A
+status may be composed of two readings with an election between them.  So a report that was observed only once makes the
+verdict unknown instead of invalid.  The same is true of an epoch that is lower after a restart of the server, because
+the node may not know the current epoch yet.
 
-Where no node counts elections (`elections = False`), an epoch has no meaning, and nothing is judged.
+If no node counts elections (`elections = False`), an epoch has no meaning, and nothing is judged.
 
-*Figures.*  Who led when is computed from clocks of one machine.  It is shown, and never decides a violation.
+*Figures.*  The times of leadership are computed from clocks of one machine.  They are shown, but never decide a
+violation.
 """
 
 from __future__ import annotations
@@ -42,9 +44,9 @@ _NONE = -1
 
 
 def leaders(run: StoredRun) -> list[Leader]:
-    """Return every leader that the harness saw, or that reported in its trace that it leads, in order of time.
+    """Return every leader that the harness saw, or that reported in its trace that it led, in order of time.
 
-    If nodes have clocks of their own, traces are left out, because the clock of the harness times the faults."""
+    Traces are left out if nodes have their own clocks, because the times of faults are from the harness' clock."""
     seen = {(leader.node, leader.epoch): leader.time_ns for leader in run.outcome.leaders}
     for path in node_files(run.trace).values() if one_clock(run.header) else ():
         for row in read_trace(path, ("role",), ("node", "epoch", "time_ns", "role")).to_pylist():
@@ -56,9 +58,12 @@ def leaders(run: StoredRun) -> list[Leader]:
 
 @dataclass(frozen=True, slots=True)
 class ElectionsInFaults:
-    """calling: faults that call for an election.  won: how many of them saw one won.
-    long: of those that call for one, how many held long enough for it.
-    late: of the others, (how long it took until another leader was seen, how long the fault held), in seconds."""
+    """Elections during faults.
+
+    calling: number of faults that require an election
+    won: number of these faults during which an election was won
+    long: number of faults in `calling` that were in force long enough for an election
+    late: for the other faults, (seconds until another leader was seen, seconds that the fault was in force)"""
 
     calling: int = 0
     won: int = 0
@@ -69,14 +74,15 @@ class ElectionsInFaults:
 def under_faults(
     installed: Sequence[FaultRecord], led: Sequence[Leader], servers: Sequence[str], long_ns: int = 0
 ) -> ElectionsInFaults:
-    """Return the elections that fell into faults, and those that came too late for them.
+    """Return the elections that were won during faults, and the elections that came too late.
 
-    servers: those that vote.
-    long_ns: a fault that holds for less ends before a new leader can be elected, so it demands none.
+    servers: the servers that vote
+    long_ns: minimum duration in ns of a fault that demands an election; a shorter fault ends before a new leader can be
+        elected
 
-    A fault calls for an election if it takes the current leader from its majority and leaves a majority to another
-    server.  Only a server that reaches a majority under the fault can win.  Others may report any epoch: a server that
-    was cut off takes itself for the leader, and a status may show a number that grows without an election.
+    A fault requires an election if it separates the current leader from its majority and another server still reaches a
+    majority.  Only a server that reaches a majority under the fault can win.  Other servers may report any epoch: a
+    server that was cut off may still report that it leads, and the number in a status may grow without an election.
     """
     calling = won = long = 0
     late: list[tuple[float, float]] = []
@@ -99,15 +105,16 @@ def under_faults(
 
 
 def _in_force(fault: FaultRecord) -> tuple[int, int]:
-    """[from, to) in ns since the test began.  An order to inject may take effect before it returns, and so may an order
-    to heal."""
+    """Return the [from, to) of a fault in ns since the test began.
+
+    An order to inject may take effect before it returns, and so may an order to heal."""
     return fault.began_ns, fault.heal_ordered_ns if fault.heal_ordered_ns >= 0 else int(np.iinfo(np.int64).max)
 
 
 def deposed_leaders(run: StoredRun) -> list[tuple[str, int, int]] | None:
-    """Return when a node led by its own trace while another one led a higher epoch: (node, begin_ns, end_ns).
+    """Return (node, begin_ns, end_ns) of each time in which a node led, by its trace, while another led a higher epoch.
 
-    None without traces."""
+    Returns None if there are no traces."""
     columns = ("node", "epoch", "time_ns", "role")
     tables = [read_trace(path, ("role", "start"), columns) for path in node_files(run.trace).values()]
     changes = [row for table in tables for row in table.to_pylist()]
@@ -131,7 +138,7 @@ TWO_LEADERS = "two leaders of one epoch"
 EPOCH_WENT_BACK = "an epoch that went back"
 LEADER = "leader"
 LOOKS_LEAST = 2
-"""Consecutive looks that must see a report: one seen once may mix two moments."""
+"""Minimum number of consecutive looks that must see a report.  A report seen once may mix two moments."""
 
 
 def _stood(report: Report) -> bool:
@@ -146,8 +153,9 @@ def _words(report: Report) -> str:
 
 
 def two_leaders(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
-    """The pairs of reports in which two nodes claim to lead one epoch: for each epoch and pair of nodes the one that
-    stood longest of each."""
+    """Yield pairs of reports in which two nodes report that they lead the same epoch.
+
+    For each epoch and pair of nodes, each node's longest report is chosen."""
     longest: dict[int, dict[str, Report]] = {}
     for report in reports:
         if report.role == LEADER:
@@ -159,9 +167,9 @@ def two_leaders(reports: Iterable[Report]) -> Iterator[tuple[Report, Report]]:
 
 
 def went_back(reports: Iterable[Report], faults: Sequence[FaultRecord] = ()) -> Iterator[tuple[Report, Report]]:
-    """The pairs of one node: a report, and the next one if its epoch is lower.
+    """Yield pairs of consecutive reports of one node of which the second has a lower epoch.
 
-    Not where both name disks that differ, and a fault had taken the first disk."""
+    A pair is skipped if its reports name different disks and a fault had wiped or damaged the first disk."""
     before: dict[str, Report] = {}
     for report in reports:
         last = before.get(report.node)
@@ -173,8 +181,7 @@ def went_back(reports: Iterable[Report], faults: Sequence[FaultRecord] = ()) -> 
 
 
 def _disk_was_taken(faults: Sequence[FaultRecord], before: Report, after: Report) -> bool:
-    """Return whether a fault that wipes or damages this node's disk was in force between the two reports, or may have
-    been."""
+    """Return True if a fault that wipes or damages the node's disk may have been in force between the two reports."""
     return any(
         after.node in fault.nodes
         and (
@@ -192,7 +199,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
         return Verdict(Validity.NOT_APPLICABLE, reason="the epochs of this system count no elections")
     reports = sorted(run.outcome.reports, key=lambda report: report.time_ns)
     if not reports:
-        return Verdict(Validity.UNKNOWN, {"reports": 0}, "no node reported anything of itself")
+        return Verdict(Validity.UNKNOWN, {"reports": 0}, "no node reported anything about itself")
     witnesses, doubts = [], []
     for one, other in two_leaders(reports):
         if _stood(one) and _stood(other):
@@ -221,7 +228,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
 
 
 def _single(one: Report, other: Report) -> str:
-    return f"{_words(one)}; and {_words(other)}: one of these reports stood for a single look"
+    return f"{_words(one)}; and {_words(other)}: one of these reports was seen only once"
 
 
 def _against(kind: str, one: Report, other: Report, summary: str, expected: str) -> Witness:
@@ -230,13 +237,13 @@ def _against(kind: str, one: Report, other: Report, summary: str, expected: str)
 
 
 def _started_between(run: StoredRun, before: Report, after: Report) -> bool:
-    """Return whether the server of the node ended since the report before, or may have."""
+    """Return True if the server of the node ended between the two reports."""
     ends = (death.time_ns for death in run.outcome.deaths if death.node == after.node)
     return any(before.time_ns <= end <= after.time_ns for end in ends)
 
 
 def _never_changed(run: StoredRun, reports: Sequence[Report]) -> list[str]:
-    """A status that stays the same while faults take the leader away says nothing of who leads."""
+    """Return a doubt if no status changed although faults separated the leader from its majority."""
     nodes = {report.node for report in reports}
     if len(reports) > len(nodes):
         return []

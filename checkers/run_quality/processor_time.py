@@ -1,12 +1,12 @@
-"""Measurements that a machine itself made of its processors while a run lasted: who waited for one, and for how long.
+"""Measurements of a machine's CPU during a run: which processes waited for a processor, and for how long.
 
-A system may be blamed, or a machine, and only a measurement decides.  The agents report two of Linux, every few
-seconds, each as a sum since the boot or the start:
+Only a measurement can decide if a delay was caused by the system or by the machine.  The agents report two measurements
+of Linux every few seconds, as sums since the boot or since the start of the process:
 
     pressure_s      seconds in which at least one process of the machine waited for a processor (/proc/pressure/cpu)
     waited_s, ran_s seconds that the threads of the node's server waited for a processor, and ran (/proc/PID/schedstat)
 
-Time that a hypervisor took away is a third (`steal_s`).  A kernel may lack each of them; what was not measured is None.
+A third is the time that a hypervisor took away (`steal_s`).  A kernel may lack any of these; a missing one is None.
 """
 
 from __future__ import annotations
@@ -18,23 +18,27 @@ from itertools import pairwise
 from checkers.record.header_and_outcome import RunOutcome
 
 PRESSURE_MOST = 0.5
-"""A larger share of the time in which some process waited means that the machine was busy."""
+"""Maximum fraction of time in which some process waits for a processor on a machine that is not busy."""
 WAITED_MOST = 0.1
-"""A server whose threads waited for a larger share of the time did not have its processor."""
+"""Maximum fraction of time for which the threads of a server may wait for a processor."""
 STARVED = 0.5
-"""From this share of the time on, waiting explains that a server does not answer."""
+"""Minimum fraction of time that must be spent waiting to explain that a server does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares of a span of time.  waited: may be above 1, for a server has many threads.  None: not measured."""
+    """Fractions of a span of time; None if not measured.
+
+    pressure: fraction in which some process of the machine waited for a processor
+    waited: waiting time of all threads of the server; may exceed 1, because a server has many threads
+    """
 
     pressure: float | None = None
     waited: float | None = None
 
 
 def shares_between(outcome: RunOutcome, begin_ns: int, end_ns: int) -> dict[str, Shares]:
-    """Node -> what was measured from the last sample before the span to the first one after it."""
+    """Return {node: shares from the last sample before the span to the first sample after it}."""
     found = {}
     for node, samples in outcome.processor.items():
         times = [sample.time_ns for sample in samples]
@@ -53,9 +57,9 @@ def shares_between(outcome: RunOutcome, begin_ns: int, end_ns: int) -> dict[str,
 
 
 def busy_in_words(shares: Mapping[str, Shares], most: float = WAITED_MOST) -> list[str]:
-    """Return the reasons why the machine did not let its nodes run, in clauses; [] if it did or nothing was measured.
+    """Return clauses with the reasons why nodes did not get enough CPU; [] if they did or nothing was measured.
 
-    most: the largest share for which a server may wait."""
+    most: maximum fraction of time for which a server may wait"""
     words = []
     pressures = [each.pressure for each in shares.values() if each.pressure is not None]
     if pressures and max(pressures) > max(PRESSURE_MOST, most):
@@ -69,10 +73,10 @@ def busy_in_words(shares: Mapping[str, Shares], most: float = WAITED_MOST) -> li
 
 
 def starved(outcome: RunOutcome, begin_ns: int, end_ns: int) -> str:
-    """Return why the machine may be to blame for a span without answers; "" if its own measurements do not say so.
+    """Return the reason why the machine may have caused a span without answers; "" if its measurements do not show one.
 
-    A processor that others use all the time is no excuse while the servers got theirs, so only what servers waited
-    for counts, and stalls of the harness' own loop, which hands out all operations."""
+    A busy machine is no excuse if the servers got enough CPU.  So only waiting times of servers count, and stalls of
+    the harness' event loop, which starts all operations."""
     span_ns = max(end_ns - begin_ns, 1)
     waited = {node: Shares(None, each.waited) for node, each in shares_between(outcome, begin_ns, end_ns).items()}
     words = busy_in_words(waited, STARVED)
@@ -86,7 +90,7 @@ def starved(outcome: RunOutcome, begin_ns: int, end_ns: int) -> str:
 
 
 def _grown(sums: Sequence[float | None], span_s: float) -> float | None:
-    """Return the share of a span by which a sum grew.  A server that was started again begins anew."""
+    """Return the growth of a sum as a fraction of the span.  The sum of a restarted server begins at 0 again."""
     known = [value for value in sums if value is not None and value >= 0]
     if len(known) < 2:
         return None

@@ -1,25 +1,27 @@
 """The checker `vacuity`: a run in which nothing happened proves nothing, even if every other verdict is valid.
 
-Each criterion is a figure with its minimum.  A shortfall makes the verdict *unknown*, never invalid: nothing was
-violated, but nothing was shown either.  Nothing is demanded of parts that a subject does not have.  Some figures
-are only shown, and the reader weighs them.  Examples are whether the harness kept up, and how many answers deposed
-leaders gave (counted by comparing clocks of one machine).
+Each criterion is a figure with its minimum.  A shortfall makes the verdict *unknown*, never invalid, because the run
+showed neither a violation nor correct behaviour.  No criterion applies to a part that the system does not have.  Some
+figures are only shown for the reader to weigh.  Examples are the delays of the harness, and the number of answers from
+deposed leaders (counted by comparing clocks of one machine).
 
-A run that ended early, as soon as an online check had found a violation, is not meant to be a whole test.  Its figures
-are shown, and the verdict is *not applicable*.  Such a run is never valid: either the sealed run confirms the
-violation, or the harness contradicts itself (`harness/judge/judge_run.py`).
+If an online check found a violation and ended the run early, the run need not be a full test.  Its figures are shown,
+and the verdict is *not applicable*.  Such a run is never valid: either the sealed run confirms the violation, or the
+harness contradicts itself (`harness/judge/judge_run.py`).
 
-`Verdict.details["criteria"]` is a list of {"name", "value", "least", "met", "demanded", "words", "advice"}, in the
-order in which a report shows them.  `details["never_in_force"]` is a list of {"kind", "dealt", "reasons"}, sorted by
-kind.  It names the kinds of fault that the run was to inject and of which no fault was in force.
-`details["waived"]` is a list of {"name", "shortfall"}: the demands that the user waived by name.
-`details["never_invoked"]` is a sorted list of the functions that the workload states and no client invoked.
+`Verdict.details` contains these lists:
+
+    "criteria"        {"name", "value", "least", "met", "demanded", "words", "advice"}, in the order of the report
+    "never_in_force"  {"kind", "dealt", "reasons"} of each kind of fault that the run was configured to inject but that
+                      was never in force, sorted by kind
+    "waived"          {"name", "shortfall"} of each demand that the user waived by name
+    "never_invoked"   functions that the workload states but that no client invoked, sorted
 
 The criteria ask three questions:
 
-- Did every node hand over its log and its trace, and did the harness and the nodes get their processor time?
-- Did enough operations succeed, throughout the run, of every function, on every key and on every server?
-- Were the faults in force, did each kind reach the system, and did the system work under them?
+- Did every node hand over its log and its trace, and did the harness and the nodes get enough CPU time?
+- Did enough operations succeed throughout the run, for every function, on every key and on every server?
+- Were the faults in force, did each kind reach the system, and did the system work during faults?
 """
 
 from __future__ import annotations
@@ -46,24 +48,24 @@ from checkers.run_quality.waivers import waived
 
 SHARE_OF_KEYS = 0.5
 WAITED_LEAST = 0.5
-"""Share of the missing time from which on time-outs explain it."""
+"""Minimum fraction of the missing invocations that waits for time-outs must account for to explain a low rate."""
 LOWER_RATE = "give a lower --rate, or more --concurrency"
 
 
 def never_invoked(demands: Demands, figures: HistoryFigures) -> list[str]:
-    """Return the functions that the workload states and that no client invoked, sorted."""
+    """Return the functions that the workload states but that no client invoked, sorted."""
     return sorted(demands.functions - figures.invoked_by_function.keys())
 
 
 def about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """Return whether operations were ok, of each function and on each key, at once and at the end."""
+    """Return the criteria on ok operations: for each function and key, concurrent operations, and final reads."""
     keys = len(figures.keys)
     final_reads = run.outcome.final_reads
     read = sum(why == "ok" for why in final_reads.values()) if final_reads else figures.keys_read_at_end
     answered = {
         f: figures.ok_by_function[f] for f, n in figures.invoked_by_function.items() if n >= minimums.INVOKED_LEAST
     }
-    silent = "".join(f"; {f} never was" for f, ok in sorted(answered.items()) if not ok)
+    silent = "".join(f"; {f} never succeeded" for f, ok in sorted(answered.items()) if not ok)
     silent += "".join(f"; {f} was never invoked" for f in never_invoked(run.demands, figures))
     unread = sorted(k for k, why in final_reads.items() if why != "ok")
     return [
@@ -77,19 +79,19 @@ def about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]
             "ok reads in the main phase",
             figures.in_main.ok_reads,
             minimums.ok_reads_least(run.demands, figures.in_main.reads),
-            f"of {figures.in_main.reads} that were invoked: the final reads alone show only how the run ended",
+            f"of {figures.in_main.reads} invoked reads: the final reads alone show only the end of the run",
         ),
         Criterion(
             "functions with an ok answer",
             sum(map(bool, answered.values())),
             len(answered),
-            f"of {len(answered)} that were invoked {minimums.INVOKED_LEAST} times or more" + silent,
+            f"of {len(answered)} functions that were invoked {minimums.INVOKED_LEAST} times or more" + silent,
         ),
         Criterion(
             "keys with concurrency",
             figures.concurrent_keys,
             max(1, keys * SHARE_OF_KEYS),
-            f"of {keys} keys, those on which two operations were open at once",
+            f"of {keys} keys: keys on which two operations were open at once",
         ),
         Criterion(
             "keys read at the end",
@@ -102,22 +104,23 @@ def about_operations(run: StoredRun, figures: HistoryFigures) -> list[Criterion]
 
 def _words_of_ok_operations(demands: Demands) -> str:
     if demands.rate_hz:
-        return f"of {minimums.operations_scheduled(demands):g} that could be ok{_waits(demands)}"
+        return f"of {minimums.operations_scheduled(demands):g} operations that could be ok{_waits(demands)}"
     if slowest := minimums.operations_of_slowest(demands):
         return f"a system that needs the whole operation timeout for each answer gives {slowest:.0f} without faults"
     return "without an answer there is nothing to judge"
 
 
 def _waits(demands: Demands) -> str:
-    """Return why less than the scheduled rate is enough; "" where it is not."""
+    """Return the reason why less than the scheduled rate is enough; "" if it is not."""
     if demands.invoked_share == 1.0:
         return ""
     return f"; clients of this workload wait between operations, so {demands.invoked_share:.0%} of the rate is enough"
 
 
 def about_stretches(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """Return whether answers came throughout the main phase.  A lock may be held all the while, so it is only shown
-    there."""
+    """Return the criterion on answers throughout the main phase.
+
+    It is only shown for workloads in which a client may wait for another one, such as locks."""
     of_run, demands = stretches_of(run), run.demands
     if len(figures.by_stretch) != len(of_run):
         return []  # the run has no history
@@ -127,19 +130,18 @@ def about_stretches(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
     words = f"of {count} stretches of {minimums.STRETCH_S_LEAST:g} s or more outside faults"
     if without:
         begin_s = (without[0].begin_ns - main_phase(run)[0][0]) / 1e9
-        words += f"; the first without one began {begin_s:.0f} s after the main phase"
+        words += f"; the first without an ok answer began {begin_s:.0f} s after the begin of the main phase"
     return [Criterion("stretches with an ok answer", count - len(without), count, words, demands.ok_share == 1.0)]
 
 
 def about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """Return how much of its spec the run did: writes for each key, the rate outside faults, and servers that
-    answered."""
+    """Return the criteria on writes for each key, on the rate outside faults, and on servers that answered."""
     demands, criteria = run.demands, []
     if demands.keys and demands.writes:
         least = minimums.key_writes_least(demands)
         written = figures.keys_with_writes(demands.keys, least)
         acknowledged = "a write was" if least == 1 else f"{least} writes were"
-        words = f"of {len(demands.keys)} keys, those on which {acknowledged} acknowledged"
+        words = f"of {len(demands.keys)} keys: keys on which {acknowledged} acknowledged"
         criteria.append(Criterion("keys with enough ok writes", written, minimums.keys_least(demands), words))
     calm_s, main_s = (sum(end - begin for begin, end in spans) / 1e9 for spans in (calm_spans(run), main_phase(run)))
     if demands.rate_hz and calm_s > 0:
@@ -164,16 +166,16 @@ def about_the_rate(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
 
 
 def _advice(run: StoredRun, figures: HistoryFigures, calm_s: float) -> str:
-    """Return what to do where clients invoked less than was scheduled, from what was measured under normal conditions.
+    """Return advice for a run in which clients invoked less than was scheduled, from measurements outside faults.
 
-    A thread that waits for a time-out invokes nothing.  If such waits explain most of what is missing, it is the system
-    that did not answer, however busy the machine was.  In the seconds after a heal a system recovers, so they say
-    nothing of its rate."""
+    A thread that waits for a time-out invokes nothing.  If such waits explain most of the missing invocations, the
+    system did not answer, even if the machine was busy.  In the seconds after a heal a system recovers, so these
+    seconds show nothing about its rate."""
     waited_s = figures.in_calm.timed_out * run.demands.op_timeout_s / max(run.demands.concurrency, 1)
     missing_s = calm_s * (1 - figures.in_calm.invoked / calm_s / run.demands.rate_hz)
     if waited_s > WAITED_LEAST * missing_s > 0:
         of = f"{figures.in_calm.timed_out} operations outside faults ended by their time-out"
-        return f"{of}, which explains most of what is missing: the system did not answer them"
+        return f"{of}, which explains most of the missing operations: the system did not answer"
     (main, *_) = main_phase(run)
     if busy := processor_time.busy_in_words(processor_time.shares_between(run.outcome, *main)):
         return f"this machine was busy, {'; '.join(busy)}: {LOWER_RATE}"
@@ -184,11 +186,11 @@ def _advice(run: StoredRun, figures: HistoryFigures, calm_s: float) -> str:
             f"the figures are of faults and of recovery: only {normal_s:.0f} s were far from any fault; give a longer "
             "--time-limit"
         )
-    return f"the system answers more slowly than that: {LOWER_RATE}"
+    return f"the system answers more slowly than scheduled: {LOWER_RATE}"
 
 
 def _about_servers(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """Return criteria on servers that answered clients.  None demands a server whose disk a fault damaged."""
+    """Return criteria on servers that answered clients.  A server whose disk a fault damaged need not answer."""
     demands = run.demands
     sound = set(demands.servers) - set(run.damaged_from)
     least = min(len(sound), demands.concurrency or len(sound)) if demands.each_server_serves else 1
@@ -213,20 +215,20 @@ def _about_servers(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
 
 
 NO_NEMESIS = "none"
-"""The nemesis of a run that breaks nothing: no fault is demanded of it."""
+"""Name of the nemesis that injects nothing; no fault is required in its runs."""
 OF_A_SCHEDULE = "schedule"
-"""The nemesis of a run that plays a file."""
+"""Name of the nemesis that replays a schedule from a file."""
 SHARE_IN_FAULTS = 0.10
 CALLING_NS = 2_000_000_000
-"""A fault that holds for less than a fetch timeout (2 s) may end before any election begins, so it demands none."""
+"""Minimum duration in ns of a fault that requires an election.  A fetch timeout (2 s) passes before an election."""
 FAILOVER_S = 4.0
-"""Usual faults are made for systems that fail over within this time (`system_under_test.subject`)."""
+"""Maximum failover time in seconds for which the default fault durations are made (`system_under_test.subject`)."""
 DEALT_OFTEN = 2
-"""From this number of faults of one kind on, at least one of them must have been in force."""
+"""Minimum number of planned faults of one kind from which on at least one must have been in force."""
 
 
 def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
-    """Return the criteria of a run that was to inject faults."""
+    """Return the criteria on faults for a run that was configured to inject some."""
     faults = run.faults
     became = [achieved(f) for f in faults]
     installed = [f for f, what in zip(faults, became, strict=True) if what.word == INSTALLED]
@@ -242,7 +244,7 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
             "faults in force, or skipped for a stated reason",
             len(installed) + len(excused),
             len(faults),
-            "of all that were dealt" + (f"; not so: {'; '.join(wrong)}" if wrong else ""),
+            "of all planned faults" + (f"; not so: {'; '.join(wrong)}" if wrong else ""),
             advice=wrong[0] if wrong else "",
         ),
         _kinds_installed(run.demands, faults, installed),
@@ -260,7 +262,7 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
             )
         )
     if beyond := sum(f.over_budget for f in faults):
-        words = f"{_faults(beyond)} made a majority lose what it had fsynced, so the system is excused for that loss"
+        words = f"{_faults(beyond)} made a majority lose fsynced data, so the system is excused for this loss"
         criteria.append(Criterion("data budget kept", 0, 1, words, False))
     if installed and all(minimums.strikes_the_only_server(fault, run.demands) for fault in installed):
         return criteria  # no operation could succeed during the fault
@@ -274,9 +276,10 @@ def about_faults(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
 
 
 def _share_least(run: StoredRun, installed: Sequence[FaultRecord]) -> tuple[float, str]:
-    """Return (the least share of ok operations in faults, what it counts).
+    """Return (minimum fraction of ok operations that are answered during faults, words about it).
 
-    A schedule of the user's own may hold faults for a second of a minute: it demands half of the share of that time."""
+    In a user's schedule, faults may be in force for a small fraction of the time; then half of this fraction is
+    required."""
     words, phases = "answered while a fault lasted", main_phase(run)
     if run.demands.nemesis != OF_A_SCHEDULE or not phases:
         return SHARE_IN_FAULTS, words
@@ -288,14 +291,14 @@ def _share_least(run: StoredRun, installed: Sequence[FaultRecord]) -> tuple[floa
 
 
 def _only_brief(run: StoredRun, installed: Sequence[FaultRecord]) -> bool:
-    """Return whether a schedule of the user's own holds no fault for so long that the system could work under it."""
+    """Return True if all faults of a user's schedule were too short for the system to work during them."""
     long_ns = int(CALLING_NS * run.demands.holds)
     ends = [(begin, min(end, _main_end(run))) for begin, end in windows(installed)]
     return run.demands.nemesis == OF_A_SCHEDULE and bool(ends) and all(end - begin < long_ns for begin, end in ends)
 
 
 def too_short(elections: leadership.ElectionsInFaults) -> str:
-    """Return what to do where each election came after its fault, "" where none came at all."""
+    """Return advice for a run in which elections came only after their faults; "" if no election came at all."""
     if not elections.late:
         return ""
     needed = [needed_s for needed_s, _ in elections.late]
@@ -312,25 +315,27 @@ def _seconds(values: Sequence[float]) -> str:
 
 
 def _kinds_installed(demands: Demands, faults: Sequence[FaultRecord], installed: Sequence[FaultRecord]) -> Criterion:
-    """A kind of which every fault was skipped was not tested, although other kinds were.  One skip may be bad luck, but
-    not where the record says that no fault of the kind can reach the system."""
+    """Return the criterion on kinds of fault.  A kind was not tested if all its faults were skipped.
+
+    A single skipped fault of a kind may be chance, unless its record states that this kind cannot reach the system."""
     dealt = Counter(fault.card.kind for fault in faults)
     tested = {fault.card.kind for fault in installed}
     impossible = {fault.card.kind for fault in faults if fault.impossible} - tested
     missing = {kind for kind, count in dealt.items() if count >= DEALT_OFTEN} - tested | impossible
     not_dealt = _kinds_to_deal(demands) - dealt.keys()
-    words = f"of {len(dealt)} {'kind that was' if len(dealt) == 1 else 'kinds that were'} dealt"
+    words = f"of {len(dealt)} planned {'kind' if len(dealt) == 1 else 'kinds'}"
     words += f"; impossible here: {', '.join(sorted(impossible))}" if impossible else ""
     if often := sorted(missing - impossible):
-        words += f"; dealt {DEALT_OFTEN} times or more, and never in force: {', '.join(often)}"
+        words += f"; planned {DEALT_OFTEN} times or more, but never in force: {', '.join(often)}"
     words += f"; the time was too short for: {', '.join(sorted(not_dealt))}" if not_dealt else ""
     return Criterion("kinds of fault installed", len(tested), len(tested | missing), words)
 
 
 def never_in_force(demands: Demands, faults: Sequence[FaultRecord]) -> list[dict[str, Any]]:
-    """Return the kinds of fault of which none was in force.
+    """Return the kinds of fault that were never in force, as a list of {"kind", "dealt", "reasons"}.
 
-    dealt: how many faults of the kind there were.  reasons: why these were not in force, each once, in order of time.
+    "dealt" is the number of planned faults of the kind.  "reasons" lists each reason why they were not in force once,
+    in order of time.
     """
     became = [(fault.card.kind, achieved(fault)) for fault in faults]
     in_force = {kind for kind, what in became if what.word == INSTALLED}
@@ -351,9 +356,9 @@ def _kinds_to_deal(demands: Demands) -> set[str]:
 def _about_writes_in_faults(
     run: StoredRun, installed: Sequence[FaultRecord], figures: HistoryFigures
 ) -> list[Criterion]:
-    """Criteria about writes under faults that let the system work for long enough.
+    """Return criteria on writes during faults that let the system work for long enough.
 
-    If no fault does, one acknowledged write under any fault is enough.
+    If there is no such fault, one acknowledged write during any fault is enough.
     """
     spans = windows(installed)
     ends = [min(end, _main_end(run)) for _, end in spans]
@@ -415,7 +420,7 @@ def _combine(run: StoredRun, _: Sequence[Any]) -> Verdict:
     }
     unknown = [] if run.history.exists() else ["there is no sealed history"]
     if run.record.outcome is None:  # this explains every shortfall
-        unknown, short = [*unknown, "the harness did not come to its end"], []
+        unknown, short = [*unknown, "the harness did not finish"], []
     details = {
         "criteria": [c.to_json() for c in criteria],
         "never_in_force": never_in_force(demands, run.faults),
@@ -468,15 +473,15 @@ def about_nodes(run: StoredRun, figures: HistoryFigures) -> list[Criterion]:
         delivered = len(spoke & set(everyone))
         criteria.append(Criterion("nodes with a trace", delivered, max(1, len(everyone)), "which recorded their steps"))
         if figures.deposed >= 0:
-            words = f"of them {figures.deposed_reads} reads; counted by the clocks of one machine, for display only"
+            words = f"including {figures.deposed_reads} reads; counted by the clocks of one machine, for display only"
             criteria.append(Criterion("operations answered by a deposed leader", figures.deposed, 0, words, False))
     return criteria
 
 
 def about_the_harness(outcome: RunOutcome, demands: Demands, span: tuple[int, int] | None = None) -> list[Criterion]:
-    """Return figures that show if the harness kept up.  They stand next to the verdict and are not demanded.
+    """Return figures that show if the harness kept up.  A report shows them next to the verdict; none is required.
 
-    span: of the main phase, in ns."""
+    span: [from, to) of the main phase in ns"""
     criteria = []
     stalls = outcome.loop_stalls
     longest = max((stall.stall_ms for stall in stalls), default=0)
@@ -488,7 +493,7 @@ def about_the_harness(outcome: RunOutcome, demands: Demands, span: tuple[int, in
         shares = {} if span is None else processor_time.shares_between(outcome, *span)
         not_so = [*robbed, *processor_time.busy_in_words(shares)]
         words = f"no node lost more than {STEAL_LIMIT_S:g} s of CPU to its host"
-        words += ", and none waited for a processor for long" if shares else "; who waited for one was not measured"
+        words += ", and none waited for a processor for long" if shares else "; waiting for a CPU was not measured"
         words += f"; not so: {', '.join(not_so)}" if not_so else ""
         criteria.append(Criterion("nodes had their CPU", int(not not_so), 1, words, False))
     return criteria

@@ -26,14 +26,15 @@ WAIVABLE: Mapping[str, tuple[str, ...]] = {
 }
 """Name of a demand, as in `--waive` -> the criteria that it covers.  The checker `availability` has its own limit.
 
-What proves that there was a test at all cannot be waived: a fault in force, final reads, logs and traces of nodes."""
+Criteria that prove that there was a test at all cannot be waived: a fault in force, final reads, logs and traces."""
 
 
 def waived(criteria: Iterable[Criterion], names: Iterable[str]) -> tuple[list[Criterion], list[dict[str, str]]]:
-    """Return (the criteria, of which those with waived names are shown and not demanded; what was waived, for the
-    headline).
+    """Return (the criteria, of which waived ones are shown but not required; the waived entries for the headline).
 
-    names: of WAIVABLE.  An entry is {"name", "shortfall"}; the second is "" where the demand was met."""
+    An entry is {"name", "shortfall"}; its shortfall is "" if the criterion was met.
+
+    names: keys of WAIVABLE"""
     by_criterion = {criterion: name for name in names for criterion in WAIVABLE.get(name, ())}
     shown: list[Criterion] = []
     short: dict[str, list[str]] = {name: [] for name in names}

@@ -265,7 +265,7 @@ def test_where_no_majority_was_whole_for_long_nothing_is_judged(tmp_path: Path) 
     both = [cut_off("n2", start, start + 20) for start in range(5, 120, 25)]
     verdict = judged(tmp_path, answering(), [*both, cut_off("n3", 5, None)])
     assert verdict.validity is Validity.NOT_APPLICABLE
-    assert re.search(r"whole for 25.0 s in all, and never for longer than the limit of 16 s", verdict.reason)
+    assert re.search(r"up and reachable for 25.0 s in all, and never for longer than the limit of 16 s", verdict.reason)
 
 
 def test_only_clients_that_reach_the_majority_count(tmp_path: Path) -> None:

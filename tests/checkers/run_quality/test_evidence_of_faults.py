@@ -99,7 +99,7 @@ def test_nothing_is_claimed_of_unexpected_deaths_and_of_runs_that_were_broken_of
     assert found(tmp_path, 20, phases=PHASES[:1]) == []
 
 
-NOT_LISTED = "fault 1 measured n1 as dead, and the journal lists no death of it before the heal"
+NOT_LISTED = "fault 1 measured n1 as dead, but the journal lists no death of n1 before the heal"
 
 
 @pytest.mark.parametrize(

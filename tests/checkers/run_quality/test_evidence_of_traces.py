@@ -202,8 +202,8 @@ def test_rows_are_taken_in_order_of_their_numbers(tmp_path: Path) -> None:
     ("begin_s", "end_s", "backend", "words"),
     [
         (0, 61, "namespaces", ""),
-        (-1, 59, "namespaces", "has rows of times outside of the run"),
-        (3, 62, "namespaces", "has rows of times outside of the run"),
+        (-1, 59, "namespaces", "has rows with times outside of the run"),
+        (3, 62, "namespaces", "has rows with times outside of the run"),
         (-1, 59, "docker", ""),  # the engine may run in a virtual machine
         (-1, 61, "docker", "span more than the run"),
         (-1, 61, "ssh", ""),

@@ -246,7 +246,7 @@ def test_only_the_last_words_of_an_excused_death_are_excused(
     if expected is Validity.INVALID:
         assert verdict.witnesses[0].summary == "n2 complained in its log: data corrupted"
     if expected is Validity.UNKNOWN:
-        assert ("data corrupted" if proven else "it is not proven to have held") in verdict.reason
+        assert ("data corrupted" if proven else "the fault is not proven") in verdict.reason
 
 
 def test_a_complaint_of_an_unknown_process_is_a_violation_where_no_death_is_excused(
@@ -313,7 +313,7 @@ def not_recovered(waiting_for: str, seconds: float = 60.1, **more: Any) -> dict[
         ({"seconds": 64.0}, VALID, ""),
         ({"seconds": 66.0, "limit_s": 60.0}, UNKNOWN, "the limit is 60 s"),
         ({"seconds": 90.0}, UNKNOWN, "the phase of recovery 70.0 s"),
-        ({"seconds": None}, UNKNOWN, "not known after how many seconds"),
+        ({"seconds": None}, UNKNOWN, "the recovery time is not known"),
         ({"seconds": -1.0}, UNKNOWN, "recovery took -1.0 s"),
         ({"proof": None}, UNKNOWN, "no proof of the last heal"),
         ({"proof": proof("not as ordered")}, VALID, ""),  # a system may recover from half a heal
@@ -326,7 +326,7 @@ def not_recovered(waiting_for: str, seconds: float = 60.1, **more: Any) -> dict[
         (
             {"looked_at": looked_at(*SERVERS) | {"n5": ["process running"]}, "without_evidence": []},
             UNKNOWN,
-            "nothing but the process of n5",
+            "only at the process of n5",
         ),
         (not_recovered("n4 is 12 entries behind"), INVALID, "n4 is 12 entries behind"),
         (not_recovered("a leader", proof=proof("not as ordered", "n1>n2 is cut")), UNKNOWN, "n1>n2 is cut"),

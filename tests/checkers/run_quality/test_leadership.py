@@ -115,7 +115,7 @@ def test_what_stood_for_a_single_look_is_unknown(tmp_path: Path, looks: tuple[in
     ):
         verdict = judged(tmp_path, reports)
         assert (verdict.validity, verdict.witnesses) == (Validity.UNKNOWN, ())
-        assert "single look" in verdict.reason
+        assert "seen only once" in verdict.reason
 
 
 def test_where_epochs_count_no_elections_nothing_is_judged(tmp_path: Path) -> None:

@@ -260,7 +260,7 @@ def test_a_fault_that_was_dealt_and_left_no_record_is_named(copied: Copy) -> Non
     edit(run, "faults", lambda records: records.pop())
     alter(run)
     evidence = judged(run)["checkers"]["evidence"]
-    assert "the journal has no record of it" in evidence["reason"]
+    assert "the journal has no record of this fault" in evidence["reason"]
 
 
 def test_an_answer_that_a_dead_server_gave_is_noticed(copied: Copy) -> None:

@@ -201,7 +201,7 @@ def outcome_without(line: Any, *names: str) -> Any:
         (lambda lines: lines[:-1], "journal.jsonl was cut short"),
         (lambda lines: lines[:-2], "the harness was ended before the run was over"),
         (lambda lines: lines[1:], "is not that of test.json, or lacks its beginning"),
-        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "the times in journal.jsonl fall"),
+        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "the times in journal.jsonl decrease"),
         (without_a_phase, "phases set-up, recovery, final reads, collection ran"),
         (lambda lines: [*lines[:-1], "{}\n"], "'None' is no event of a journal"),
         (of_line("end", lambda line: line | {"rows": line["rows"] + 1}), "and journal.jsonl counts"),

@@ -80,8 +80,8 @@ def test_a_killed_harness_is_told_in_one_sentence(tmp_path: Path) -> None:
     results = as_object(judge(root, None, silent, report=False))
     assert (results["verdict"], results["exit_code"]) == ("unknown", 2)
     evidence, vacuity = results["checkers"]["evidence"], results["checkers"]["vacuity"]
-    assert evidence["reason"].startswith("the harness was ended before the run was over: nothing confirms")
-    assert vacuity["reason"] == "the harness did not come to its end"
+    assert evidence["reason"].startswith("the harness was ended before the run was over, so nothing confirms")
+    assert vacuity["reason"] == "the harness did not finish"
     assert "None" not in verdict_in_words(results_in(results), None)
 
 
