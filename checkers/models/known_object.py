@@ -177,7 +177,7 @@ class KnownObject:
 
     def _of_odd_put(self, operation: Operation) -> str:
         if operation.input is None:
-            return f"{with_article(operation.f)} of nil looks like an empty {self.name} to whoever takes it"
+            return f"{with_article(operation.f)} of nil looks like an empty {self.name} to the operation that takes it"
         return self.odd_put(operation.input) if self.odd_put is not None else ""
 
     def _shows(self, operation: Operation) -> bool:

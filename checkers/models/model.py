@@ -283,7 +283,7 @@ def demand_values(
         needed = given if event.type is Type.INVOKE else answered if event.type is Type.OK else ()
         if event.index in without_value and event.f in needed and event.process != NEMESIS:
             what = with_article(event.f) if event.type is Type.INVOKE else f"the answer of {with_article(event.f)}"
-            words = f"{what} needs a :value, and this one has none; write :value nil if that is its value"
+            words = f"{what} needs a :value, but has none; write :value nil if its value is nil"
             raise WrongEvent(event.index, words)
 
 

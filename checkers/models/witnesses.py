@@ -289,7 +289,9 @@ def _story(model: Model, found: _Reduced, answered: frozenset[int]) -> list[str]
     states, under_way = found.rest.states, found.rest.under_way
     before = [past.in_words(model, state) for state in states[:STATES_TOLD]]
     more = f" or one of {len(states) - STATES_TOLD} other states" if len(states) > STATES_TOLD else ""
-    told = [f"Before this window it held {' or '.join(before)}{more}"] if len(found.window) < len(found.cut) else []
+    told = (
+        [f"Before the window the object held {' or '.join(before)}{more}"] if len(found.window) < len(found.cut) else []
+    )
     for place, o in enumerate(found.window):
         told.append(f"{letter(place)}: {_in_words(model, o, o.call in answered, o.call in under_way)}")
     return told

@@ -158,7 +158,7 @@ def _journal(run: StoredRun, kept: HistoryFinding) -> list[str]:
     if not record.journal:
         return [*clauses, f"{JOURNAL} is missing: nothing shows what the harness did"]
     if record.begun is None or (record.header and record.begun != Begun(FORMAT, record.header.run_id)):
-        clauses.append(f"{JOURNAL} is not that of {TEST}, or lacks its beginning")
+        clauses.append(f"{JOURNAL} does not belong to {TEST}, or lacks its beginning")
     if any(a.time_ns > b.time_ns or a.row > b.row for a, b in pairwise(record.journal)):
         clauses.append(f"the times in {JOURNAL} decrease")
     if record.ended is None:

@@ -142,7 +142,7 @@ def _triples(value: Hashable) -> list[_Step] | None:
 
 
 def _from_nowhere(reads: Sequence[_Read], writes: _Writes) -> Decided | None:
-    """Return the violation of the first read of a value that no transaction can have written before the read returned."""
+    """Return the violation of the first read of a value that no transaction can have written before."""
     for read in reads:
         for key in sorted(read.values, key=repr):
             value, operation = read.values[key], read.operation

@@ -200,12 +200,12 @@ def outcome_without(line: Any, *names: str) -> Any:
     [
         (lambda lines: lines[:-1], "journal.jsonl was cut short"),
         (lambda lines: lines[:-2], "the harness was ended before the run was over"),
-        (lambda lines: lines[1:], "is not that of test.json, or lacks its beginning"),
+        (lambda lines: lines[1:], "does not belong to test.json, or lacks its beginning"),
         (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "the times in journal.jsonl decrease"),
         (without_a_phase, "phases set-up, recovery, final reads, collection ran"),
         (lambda lines: [*lines[:-1], "{}\n"], "'None' is no event of a journal"),
         (of_line("end", lambda line: line | {"rows": line["rows"] + 1}), "and journal.jsonl counts"),
-        (of_line("begin", lambda line: line | {"run_id": "another"}), "is not that of test.json"),
+        (of_line("begin", lambda line: line | {"run_id": "another"}), "does not belong to test.json"),
         (of_line("outcome", lambda line: outcome_without(line, "deaths")), "outcome lacks deaths"),
         (
             of_line("outcome", lambda line: line | {"outcome": line["outcome"] | {"final_reads": {}}}),
