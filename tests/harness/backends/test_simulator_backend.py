@@ -205,9 +205,7 @@ def test_damage_is_what_it_says(how: str) -> None:
 
 
 def test_a_system_that_is_no_asyncio_program_is_refused_in_one_sentence() -> None:
-    with pytest.raises(
-        WrongSpec, match=r"^subject etcd cannot run on backend 'simulator': only an asyncio program"
-    ):
+    with pytest.raises(WrongSpec, match=r"^subject etcd cannot run on backend 'simulator': only an asyncio program"):
         check_names(Spec(subject="etcd", backend="simulator"))
 
 
