@@ -10,7 +10,7 @@ is null if there is none.  A value reaches its goal if it is not above the goal;
 
 Goals are stated for one machine and scaled to this machine.  The stored `goal` is the scaled one.
 
-*Speed.*  One number, so that a goal can be a multiple of it and not a number of seconds.
+*Speed.*  One number states how fast this machine is.  Goals are scaled by it.
 
 The speed is measured by a kernel that sorts, sums and walks over a few hundred thousand integers, which is typical of
 judging.  The minimum of several runs counts, in CPU seconds, so other processes disturb it little.  Goals were set on a

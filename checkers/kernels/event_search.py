@@ -352,7 +352,7 @@ def _divide(
     slot: int,
     shown: bool,
 ) -> tuple[int, int]:
-    """Divide the configurations into a group that continues without the operation and a group to extend.
+    """Divide the configurations when an operation returns: those that contain it continue, the others are extended.
 
     Returns the sizes of both groups.  Stops early if the work limit is exceeded.
 

@@ -1,6 +1,7 @@
 """Replay equals live: a fresh replay of a node's own log yields every state that the node reported.
 
-A node has the state after its committed entries in memory, and reports the hash of this state when it applies batches.
+A node keeps the state that its committed entries lead to in memory, and reports the hash of this state when it applies
+a batch.
 State machine safety compares nodes with each other.  So it finds neither an error that all nodes share nor an error in
 a cluster of one node.  For this checker, one copy of each node's log, the last that begins at 0, was replayed into an
 empty state machine (schema REPLAYED).  The hashes of the node and of the replay must be equal at each offset that both

@@ -30,8 +30,8 @@ applies until the end of the run.
 The next fault may stop a server that refuses to start before the server has ended by itself.  So an ordered end soon
 after the heal of a fault with `may_stay_down` excuses complaints of this process, too.
 
-A server whose death is excused may write a complaint to its log.  Only such a complaint is excused, too: the same
-process must have written it, among its last lines.  A complaint long before the death is not excused.
+A server whose death is excused may write a complaint to its log.  Such a complaint is excused only if the same
+process wrote it, among its last lines.  A complaint long before the death is not excused.
 """
 
 from __future__ import annotations

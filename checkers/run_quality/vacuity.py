@@ -111,7 +111,7 @@ def _words_of_ok_operations(demands: Demands) -> str:
 
 
 def _waits(demands: Demands) -> str:
-    """Return the reason why less than the scheduled rate is enough; "" if it is not."""
+    """Return the reason why a rate below the scheduled rate is accepted; "" if it is not."""
     if demands.invoked_share == 1.0:
         return ""
     return f"; clients of this workload wait between operations, so {demands.invoked_share:.0%} of the rate is enough"

@@ -254,7 +254,9 @@ def problem_under(txns: Transactions, known: Known, model: str, variant: str) ->
 
 
 def _pairs(problem: OrderProblem, model: str, order: Int32, sessions: Int32, process: Int32) -> Edges | None:
-    """Return pairs of writers of which one must commit before the other; None if the clocks take too much memory."""
+    """Return pairs of writers of which one must commit before the other; None if the vector clocks take too much
+    memory.
+    """
     count_sessions = len(sessions) > 0
     if model == "read-atomic":
         by_session = np.argsort(process, kind="stable").astype(np.int32)

@@ -326,8 +326,9 @@ class Visit:
             ended = await in_thread(self.channel.status_event.wait, _REMOVED_S)
             if not ended or (status := self.channel.recv_exit_status()) < 0:
                 return (
-                    f"{self.host} did not confirm that everything was removed.  Its agent ends after {SILENCE_S:g} s "
-                    f"of silence, and everything is removed then; else the next run there clears {self.host.folder}"
+                    f"{self.host} did not confirm that everything was removed.  Its agent exits and removes "
+                    f"everything {SILENCE_S:g} s after the last message of the harness.  If that fails, the next run "
+                    f"on this host clears {self.host.folder}"
                 )
             if status == 0:
                 return ""

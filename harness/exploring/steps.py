@@ -93,7 +93,7 @@ LEFT = tuple(each.name for each in fields(Budgets) if each.name != "epochs")
 
 
 class ExploredState(NamedTuple):
-    """A state: numbers of parts.  Numbers that the caller knows to be unused may be 0."""
+    """A state, stored as the ids of its parts.  The caller may pass 0 for an id that is not used."""
 
     voters: tuple[int, ...]
     calls: tuple[int, ...]

@@ -1,8 +1,8 @@
 """Judge files of nodes without a test: a run folder, or collected data directories.
 
 A run folder has traces and copies of each node's data directory, so all checkers of logs and traces apply.  Data
-directories alone show whether two logs disagree below a common epoch.  They do not show which entries were acknowledged
-or committed.
+directories are enough to show whether two logs disagree below a common epoch.  They do not show which entries were
+acknowledged or committed.
 
 The verdict tells how reliable the files are as evidence.  If a file differs from the run's manifest, the verdict is
 unknown.  If there is no manifest, the verdict mentions it.

@@ -252,7 +252,7 @@ def doubt_a_stop(results: Results, outcome: RunOutcome) -> Results:
     """Change a valid verdict to unknown if the run ended early because of a violation that no checker finds."""
     if outcome.stopped is None or results.verdict is not RunVerdict.VALID:
         return results
-    reason = "the run ended early because of a violation that the sealed run does not show"
+    reason = "the run ended early because of a violation that the recorded run does not show"
     return replace(results.unknown(), summary=f"the verdict is unknown: {reason}", reason=reason)
 
 
@@ -265,7 +265,7 @@ def _note_set_up_failure(results: Results, why: str) -> Results:
 
 
 def _shout(results: Results, contradicted: Sequence[str]) -> Results:
-    """Report online findings that the sealed run does not confirm, which are always a failure of the harness."""
+    """Report online findings that the recorded run does not confirm.  Each of them is a failure of the harness."""
     if not contradicted:
         return results
     words = f"The harness contradicts itself, and one of its judges is wrong: {' '.join(contradicted)}"
@@ -277,7 +277,7 @@ def contradictions(found: Sequence[OnlineViolation], results: Results) -> list[s
     """Return one sentence for each online finding that the results of the sealed run do not confirm."""
     return [
         f"Online checks found that {violation.checker} was violated ({violation.summary.rstrip('.')}), but in the "
-        f"sealed run that checker is {results.verdict_of(violation.checker) or 'missing'}."
+        f"recorded run that checker is {results.verdict_of(violation.checker) or 'missing'}."
         for violation in found
         if results.verdict_of(violation.checker) is not Validity.INVALID
     ]

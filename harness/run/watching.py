@@ -242,7 +242,9 @@ class Online:
             findings = await asyncio.to_thread(self._judge, batches, fresh, copies)
         except Exception as problem:  # noqa: BLE001 - a failed check proves nothing about the run, which continues
             self.record = replace(self.record, failure=in_words(problem))
-            self._say(f"  online checks failed and were stopped; the sealed run will be judged ({self.record.failure})")
+            self._say(
+                f"  online checks failed and were stopped; the recorded run will be judged ({self.record.failure})"
+            )
             return
         if findings:
             time_ns = self._now_ns()

@@ -255,7 +255,7 @@ def notes(results: Results, outcome: RunOutcome) -> list[str]:
         what, at = sentence(shorten(stopped.summary)), seconds(stopped.time_ns, 1)
         out.append(f"The run was stopped early, {at} after it began, by an online check of {stopped.checker}: {what}")
     if outcome.online is not None and (failure := outcome.online.failure):
-        out.append(f"Online checks failed and were given up ({shorten(failure)}); the sealed run was judged in full.")
+        out.append(f"Online checks failed and were given up ({shorten(failure)}); the recorded run was judged in full.")
     # otherwise the headline contains it
     kinds = kinds_never_in_force(results) if results.verdict is not RunVerdict.VALID else []
     if kinds:

@@ -62,7 +62,7 @@ _WORDS = {
     "wiped": "killed and removed, back with an empty disk at the heal",
 }
 _OUT = "out"
-"""Setting: nodes that are not members while the fault holds.  The other nodes of the fault have returned earlier."""
+"""Setting: nodes that stay removed until the heal.  The other nodes of the fault joined again before that."""
 
 _JOINED_S_MAX = 12.0
 _LEADS_S_MAX = 12.0

@@ -353,7 +353,7 @@ class KraftClient:
 RESENDS_AFTER_TIMEOUT = "resends-after-timeout"
 
 BUGS: dict[str, str] = {
-    RESENDS_AFTER_TIMEOUT: "the client repeats a write without an answer, and reports the second attempt's outcome",
+    RESENDS_AFTER_TIMEOUT: "the client retries a write without an answer, and reports the outcome of the retry",
 }
 """Every planted bug of the client, with its effect."""
 

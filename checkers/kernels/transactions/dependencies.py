@@ -18,7 +18,8 @@ The numbers of groups follow those of transactions.
     links = new_links(...)    link_direct(links, ...)    stand_before(links, ...)    stand_after(links, ...)
     edges, groups = gathered(links)
 
-The caller passes upper bounds for the rooms.  Unused parts are never touched, so large bounds cost no memory.
+The caller passes upper bounds for the sizes of the arrays.  Unused parts are never touched, so large bounds cost no
+memory.
 
 *Joined transactions.*  `joined_components` finds the transactions that are joined, directly or through others.
 
@@ -57,7 +58,7 @@ class Reverse(NamedTuple):
 
 @kernel
 def link_groups(groups: Groups, group_count: int, node0: int) -> Edges:
-    """Make edges from every transaction before a group to every other transaction after it.
+    """Return edges from every transaction before a node of a group to every other transaction after this node.
 
     Node node0 + group stands between them.  A transaction on both sides must not precede itself, so its edges are
     direct.  Two such transactions already form a cycle, so if there are more, only two are linked to all others.

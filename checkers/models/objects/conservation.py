@@ -58,7 +58,9 @@ def step_of(
 
 
 def by_value(operations: Sequence[Operation], names: Names) -> tuple[_ByValue, _ByValue]:
-    """Return (value -> its puts, value -> the operations that took it, once for each time)."""
+    """Return (value -> its puts, value -> the operations that took it).  An operation that took a value twice stands
+    twice.
+    """
     puts: _ByValue = {}
     takes: _ByValue = {}
     for operation in operations:

@@ -224,7 +224,7 @@ FAULTS: Mapping[str, str] = {
     "stranger": "a server of another cluster asks as a voter would, or a program names a leader that does not exist",
     "registry": "a broker that is down is unregistered, a broker gets a block of producer ids, or settings are changed",
 }
-"""Faults of a card -> meaning of the fault."""
+"""Kind of fault of a card -> its meaning."""
 
 OF_VOTERS = ("voters", "wipe")
 """Faults for clusters whose voters can change."""
