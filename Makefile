@@ -144,7 +144,7 @@ test-all: ## every kind of fault that the system and the backend allow, at once
 test-%: $(VENV)/prepared $(IMAGE) ## any kind of fault of `make list`, or several at once, such as test-power or test-partition,kill
 	@$(PY) -m harness run --nemesis $* $(OPTIONS)
 
-test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## the project's own tests (about 11 minutes on 2 cores)
+test: $(VENV)/prepared-all $(VENV)/testing $(IMAGE) ## the project's own tests (about 10 minutes on 2 cores)
 	@log=$(VENV)/live-tests.log; typing=$(VENV)/types.log; \
 	$(PY) -m pytest -m "not nightly and ($(LIVE))" $(TESTS) $$($(LIVE_FILES)) --numprocesses 3 --dist loadfile >$$log 2>&1 & live=$$!; \
 	trap "kill $$live" INT TERM; \

@@ -33,7 +33,7 @@ the marks of a verdict on a page.  A new second meaning needs another word."""
 
 PARAMETERS_MOST = 6
 LONGER = 23
-"""So many functions have more parameters.  Commands are left out: their options are parameters.  It may only shrink."""
+"""Number of functions with more parameters; it may only shrink.  Commands do not count: options are parameters."""
 
 
 CLAUSE = re.compile(r"(What|Where|Whether|How|As|So|Of|The same)\b")

@@ -46,7 +46,7 @@ _OF_DEBIAN = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 PYTHON_OF_NODES = _OF_DEBIAN if os.access(_OF_DEBIAN, os.X_OK) else sys.executable
 """Python that runs the servers: Debian's, as in the containers, if its version is that of this Python.  Debian's Python
 is compiled with profiles and link-time optimization, which a Python compiled by its user often lacks."""
-_PACKAGES = sysconfig.get_path("purelib")
+_PACKAGES = os.pathsep.join(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
 _CORRELATION_ID_AT = 8
 _ERROR_CODE_AT = 4 + 4 + 1 + 4 + 1
 """Position of the error code, after size, correlation id, tags, throttle time and the number of responses."""

@@ -16,7 +16,7 @@ from system_under_test.subject import Node
 RealCluster = DockerBackend | SshBackend
 
 ENOUGH = 50
-"""So many beacons must be sent on a link before silence counts."""
+"""Number of beacons that must be sent on a link before silence counts."""
 ATTEMPTS = 10
 
 LISTENER = """

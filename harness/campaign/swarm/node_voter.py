@@ -268,7 +268,8 @@ class NodeVoter:
     @property
     def ends(self) -> bool:
         """Return True if the process is about to exit because its node has ended."""
-        return self.alive and self.quorum is not None and self.quorum.ended.done()
+        quorum = self.quorum if self._recovered_in == self.lives else None  # else it is that of the previous process
+        return self.alive and quorum is not None and quorum.ended.done()
 
     @property
     def replica(self) -> ReplicaKey:

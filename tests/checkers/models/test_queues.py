@@ -65,8 +65,10 @@ def test_nothing_found_in_a_queue_that_was_never_empty_comes_with_its_values() -
 
 
 def with_unanswered_dequeues(values: int, unanswered: int, late: int = 0) -> list[Event]:
-    """So many values are acknowledged, so many dequeues get no answer, and a drain finds nothing; late: dequeues after
-    the drain, without an answer either."""
+    """Return a history of acknowledged values, `unanswered` dequeues without an answer, and a drain that finds nothing.
+
+    late: number of dequeues after the drain, without an answer either
+    """
     events = one_process(*(("enqueue", n, n) for n in range(values)))
     for process in range(10, 10 + unanswered):
         events.append(event(0, process, Type.INVOKE, "dequeue", None))
